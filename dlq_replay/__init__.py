@@ -1,0 +1,1 @@
+"""Dead letters: looking at them (and, later, replaying them)."""

@@ -1,0 +1,1 @@
+"""The pure part: no Beam, no TensorFlow; plans, decodes, validates and accounts for rows."""

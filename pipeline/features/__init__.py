@@ -1,0 +1,1 @@
+"""TensorFlow and TFT, without Beam: feature spec, preprocessing, layouts, transform."""

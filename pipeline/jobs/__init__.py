@@ -1,0 +1,1 @@
+"""The graphs: analyze and batch."""

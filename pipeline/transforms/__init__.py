@@ -1,0 +1,1 @@
+"""Thin Beam PTransforms, one family a file; every label, tag and counter is in names.py."""
