@@ -1,0 +1,230 @@
+"""Validation: the schema's verdict on values, row by row with every fault, and vectorised as a mask.
+
+``check_values`` *defines* what is valid; ``valid_mask`` gives the same verdict over canonical columns.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.core.reasons import Reason
+from pipeline.core.records import BoolArray, Fault
+from pipeline.core.schema import INT64_MAX, INT64_MIN, Feature, Kind, Schema
+
+Value = int | float | bytes
+Values = Sequence[Value | None]
+
+_SHOWN_CHARACTERS = 64
+_FLOAT32 = struct.Struct("<f")
+
+
+def show(value: object) -> str:
+    """``value`` for a message: at most about 64 characters, control characters escaped, whatever its size."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"  # str() of a huge int is slow, then a ValueError
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        head = bytes(value[: 4 * _SHOWN_CHARACTERS + 4])
+        value = head.decode("utf-8", "backslashreplace")
+    if not isinstance(value, str):
+        return repr(value)[: 2 * _SHOWN_CHARACTERS]
+    cut = value[:_SHOWN_CHARACTERS]
+    return repr(cut) + ("…" if len(value) > len(cut) else "")
+
+
+def value_limits(feature: Feature) -> tuple[int, int | None]:
+    """How many values a row may hold where the feature is present: (least, most); most None is no limit.
+
+    A fixed shape asks for exactly the product of its dimensions.
+    """
+    if feature.shape is not None:
+        size = math.prod(feature.shape)
+        return size, size
+    return feature.min_values, feature.max_values
+
+
+def check_values(values: Mapping[str, Values | None], schema: Schema) -> list[Fault]:
+    """All faults of one row, in the schema's order; an empty list is a valid row.
+
+    ``values`` maps a feature to its values: int for INT, int or float for FLOAT, bytes for BYTES. An
+    absent key is a missing feature, None a null one; both are faults only of a required feature.
+    A None inside the values is a ``null_feature``. Keys that the schema does not name are not looked at.
+    """
+    faults: list[Fault] = []
+    for feature in schema.features:
+        name = feature.name
+        faults += check_feature(feature, values[name]) if name in values else check_missing(feature)
+    return faults
+
+
+def check_missing(feature: Feature) -> list[Fault]:
+    """The faults of a row that does not mention ``feature``."""
+    if not feature.required:
+        return []
+    return [Fault(Reason.MISSING_FEATURE, f"required feature {show(feature.name)} is missing", feature.name)]
+
+
+def check_feature(feature: Feature, values: Values | None) -> list[Fault]:
+    """The faults of one feature of one row (see ``check_values``): at most one for each reason."""
+    name = show(feature.name)
+    if values is None:
+        if not feature.required:
+            return []
+        return [Fault(Reason.NULL_FEATURE, f"required feature {name} is null", feature.name)]
+    faults = {fault.reason: fault for fault in _count_faults(feature, len(values))}
+    for index, value in enumerate(values):
+        for reason, complaint in _value_faults(feature, value):
+            if reason not in faults:
+                place = "" if feature.scalar else f"value {index} of "
+                faults[reason] = Fault(reason, f"{place}feature {name} {complaint}", feature.name)
+    return list(faults.values())
+
+
+def _count_faults(feature: Feature, count: int) -> Iterator[Fault]:
+    least, most = value_limits(feature)
+    wanted = f"the schema wants {least}" if least == most else f"the schema wants {least} to {most or 'any number'}"
+    message = f"feature {show(feature.name)} has {count} values, {wanted}"
+    if count < least:
+        yield Fault(Reason.TOO_FEW_VALUES, message, feature.name)
+    if most is not None and count > most:
+        yield Fault(Reason.TOO_MANY_VALUES, message, feature.name)
+
+
+def _value_faults(feature: Feature, value: Value | None) -> Iterator[tuple[Reason, str]]:
+    if value is None:
+        yield Reason.NULL_FEATURE, "is null"
+    elif feature.kind is Kind.BYTES:
+        yield from _bytes_faults(feature, value)
+    elif feature.kind is Kind.INT:
+        yield from _int_faults(feature, value)
+    else:
+        yield from _float_faults(feature, value)
+
+
+def _bytes_faults(feature: Feature, value: Value) -> Iterator[tuple[Reason, str]]:
+    allowed = _allowed_bytes(feature)
+    if allowed is not None and value not in allowed:
+        yield Reason.NOT_IN_DOMAIN, f"is {show(value)}, not one of its {len(allowed)} allowed values"
+
+
+def _int_faults(feature: Feature, value: Value) -> Iterator[tuple[Reason, str]]:
+    if not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
+        yield Reason.INT_OVERFLOW, f"is {show(value)}, which does not fit in 64 bits"
+        return
+    yield from _range_faults(value, feature.int_min, feature.int_max)
+    if feature.bool_domain is not None and value not in (0, 1):
+        yield Reason.NOT_IN_DOMAIN, f"is {show(value)}, a truth value is 0 or 1"
+
+
+def _float_faults(feature: Feature, value: Value) -> Iterator[tuple[Reason, str]]:
+    # Judged as it will be stored, in float32: else 0.1 would exceed a maximum of 0.1 (a float in the proto).
+    try:
+        stored = _FLOAT32.unpack(_FLOAT32.pack(float(value)))[0]
+    except OverflowError:
+        yield Reason.FLOAT_OVERFLOW, f"is {show(value)}, which does not fit in float32"
+        return
+    if (feature.disallow_nan and math.isnan(stored)) or (feature.disallow_inf and math.isinf(stored)):
+        yield Reason.NON_FINITE, f"is {stored}, which the schema disallows"
+    yield from _range_faults(stored, feature.float_min, feature.float_max)
+
+
+def _range_faults(value: Value, low: float | None, high: float | None) -> Iterator[tuple[Reason, str]]:
+    # Written so that NaN, where allowed, is in every range (as in TFDV).
+    if low is not None and value < low:  # type: ignore[operator]
+        yield Reason.OUT_OF_RANGE, f"is {show(value)}, below the minimum {low}"
+    if high is not None and value > high:  # type: ignore[operator]
+        yield Reason.OUT_OF_RANGE, f"is {show(value)}, above the maximum {high}"
+
+
+def _allowed_bytes(feature: Feature) -> tuple[bytes, ...] | None:
+    if feature.bool_domain is not None:
+        return (feature.bool_domain.true_value, feature.bool_domain.false_value)
+    return feature.domain
+
+
+def valid_mask(batch: pa.RecordBatch, schema: Schema) -> BoolArray:
+    """Which rows of ``batch`` are valid, shape (rows,): the verdict of ``check_values``, vectorised.
+
+    ``batch`` has the canonical columns (``Schema.arrow_schema``) by name; a null is a missing value.
+    Floats are as stored, in float32, so an overflow has to be looked for before the cast.
+    """
+    mask = np.ones(batch.num_rows, np.bool_)
+    for feature in schema.features:
+        valid = _valid_rows(batch.column(feature.name), feature)
+        if valid is not None:
+            mask &= valid
+    return mask
+
+
+def _valid_rows(column: pa.Array, feature: Feature) -> BoolArray | None:
+    """The mask of one column, or None where all rows are valid."""
+    nested = pa.types.is_large_list(column.type)
+    valid = _valid_lists(column, feature) if nested else _valid_values(column, feature)
+    if column.null_count == 0:
+        return valid
+    present: BoolArray = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    if feature.required:
+        return present if valid is None else present & valid
+    return None if valid is None else ~present | valid
+
+
+def _valid_lists(column: pa.LargeListArray, feature: Feature) -> BoolArray | None:
+    offsets = column.offsets.to_numpy()
+    counts = np.diff(offsets)
+    least, most = value_limits(feature)
+    valid: BoolArray = counts >= least
+    if most is not None:
+        valid &= counts <= most
+    inner = column.values
+    inner_valid = _valid_values(inner, feature)
+    if inner.null_count:
+        not_null = pc.is_valid(inner).to_numpy(zero_copy_only=False)
+        inner_valid = not_null if inner_valid is None else not_null & inner_valid
+    if inner_valid is not None:
+        invalid_before = np.concatenate(([0], np.cumsum(~inner_valid)))
+        valid &= invalid_before[offsets[1:]] == invalid_before[offsets[:-1]]
+    return valid
+
+
+def _valid_values(values: pa.Array, feature: Feature) -> BoolArray | None:
+    """Which values obey the feature's domain, shape (values,); what it says of nulls means nothing."""
+    if feature.kind is Kind.BYTES:
+        allowed = _allowed_bytes(feature)
+        if allowed is None:
+            return None
+        value_set = pa.array(allowed, pa.large_binary())
+        return pc.is_in(values, value_set=value_set).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    low, high = (
+        (feature.int_min, feature.int_max) if feature.kind is Kind.INT else (feature.float_min, feature.float_max)
+    )
+    truth = feature.kind is Kind.INT and feature.bool_domain is not None
+    finite = feature.kind is Kind.FLOAT and (feature.disallow_nan or feature.disallow_inf)
+    if low is None and high is None and not truth and not finite:
+        return None
+    numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+    if feature.kind is Kind.FLOAT:
+        numbers = numbers.astype(np.float64)  # so that a bound is not rounded to float32
+    return _valid_numbers(numbers, feature, low=low, high=high)
+
+
+def _valid_numbers(
+    numbers: npt.NDArray[np.int64] | npt.NDArray[np.float64], feature: Feature, *, low: float | None, high: float | None
+) -> BoolArray:
+    invalid = np.zeros(len(numbers), np.bool_)
+    if low is not None:
+        invalid |= numbers < low
+    if high is not None:
+        invalid |= numbers > high
+    if feature.kind is Kind.INT and feature.bool_domain is not None:
+        invalid |= (numbers != 0) & (numbers != 1)
+    if feature.kind is Kind.FLOAT and feature.disallow_nan:
+        invalid |= np.isnan(numbers)
+    if feature.kind is Kind.FLOAT and feature.disallow_inf:
+        invalid |= np.isinf(numbers)
+    return ~invalid
