@@ -1,0 +1,207 @@
+"""One task from input bytes to encoded records, without Beam: what BuildShard runs, and what tests call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow as tf
+
+from pipeline.core.isolation import isolate
+from pipeline.core.progress import Progress
+from pipeline.core.reasons import Reason
+from pipeline.core.records import (
+    BoolArray,
+    DecodedBlock,
+    Decoder,
+    Fault,
+    Int64Array,
+    Opener,
+    RawBlock,
+    Rejection,
+    Task,
+    UInt64Array,
+)
+from pipeline.core.settings import BuildSettings
+from pipeline.core.shards import assign_splits, mix64, permutation
+from pipeline.core.statistics import BatchStatistics
+from pipeline.features.layouts import Layout
+from pipeline.features.transformer import RowTransformer, non_finite_rows
+
+# What TensorFlow says of a machine in trouble, as against a row in trouble.
+_TF_FAULTS = (
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.UnauthenticatedError,
+    tf.errors.NotFoundError,
+)
+
+
+def is_infrastructure_fault(error: Exception) -> bool:
+    """Whether ``error`` speaks of storage, memory or quota, so that a retry may help, and not of the data."""
+    return isinstance(error, (OSError, MemoryError, *_TF_FAULTS))
+
+
+@dataclass
+class DecodedTask:
+    """All valid rows of a task as one batch, where each came from, and what was refused so far.
+
+    ``of_block`` and ``of_row`` have shape (batch.num_rows,): the index into ``blocks`` and the row
+    in that block.
+    """
+
+    blocks: list[RawBlock]
+    batch: pa.RecordBatch
+    of_block: Int64Array
+    of_row: Int64Array
+    rejections: list[Rejection]
+    bytes_read: int
+    rows_read: int
+    rows_blank: int
+    statistics: BatchStatistics = field(repr=False)
+
+    def reject(self, row: int, fault: Fault) -> None:
+        """Refuse row ``row`` of the batch after all, with its original bytes."""
+        block, at = self.blocks[int(self.of_block[row])], int(self.of_row[row])
+        payload = block.payload(at)
+        stage = fault.reason.stage
+        self.rejections.append(Rejection(block.uri, block.offset(at), len(payload), payload, stage, (fault,)))
+
+    def row_hashes(self) -> UInt64Array:
+        """CRC32C of the original bytes of each row, shape (batch.num_rows,)."""
+        hashes = np.empty(self.batch.num_rows, np.uint64)
+        ends = np.searchsorted(self.of_block, np.arange(len(self.blocks) + 1))
+        for block, start, end in zip(self.blocks, ends[:-1], ends[1:], strict=True):
+            hashes[start:end] = block.row_hashes(self.of_row[start:end])
+        return hashes
+
+
+@dataclass(frozen=True)
+class EncodedChunk:
+    """Records of one split, and the rows of the task's batch that they hold, in order."""
+
+    split: str
+    rows: Int64Array
+    records: pa.LargeBinaryArray
+
+
+def decode_task(
+    task: Task, decoder: Decoder, schema: pa.Schema, *, open_file: Opener, progress: Progress | None = None
+) -> DecodedTask:
+    """Read and decode all splits of ``task``. Raises OSError for storage faults; bad rows are in ``rejections``."""
+    decoded: list[DecodedBlock] = []
+    for split in task.splits:
+        for block in decoder.blocks(split, open_file):
+            decoded.append(decoder.decode(block))
+            if progress:
+                progress.add(
+                    bytes_done=block.bytes_read,
+                    rows_read=decoded[-1].rows_read,
+                    rows_rejected=len(decoded[-1].rejections),
+                )
+    batches = [block.batch for block in decoded]
+    batch = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)
+    return DecodedTask(
+        blocks=[block.block for block in decoded],
+        batch=batch,
+        of_block=np.repeat(np.arange(len(decoded)), [b.batch.num_rows for b in decoded]).astype(np.int64),
+        of_row=np.concatenate([block.rows for block in decoded] or [np.empty(0, np.int64)]),
+        rejections=[rejection for block in decoded for rejection in block.rejections],
+        bytes_read=sum(block.block.bytes_read for block in decoded),
+        rows_read=sum(block.rows_read for block in decoded),
+        rows_blank=sum(block.block.blank for block in decoded),
+        statistics=BatchStatistics.of(batch),
+    )
+
+
+def key_hashes(column: pa.Array) -> UInt64Array:
+    """A hash of each value of a scalar column, shape (len(column),): equal values, equal hashes, anywhere.
+
+    Missing values all hash alike. Floats go by their bits, so that 0.0 and -0.0 are two keys.
+    """
+    if pa.types.is_large_binary(column.type):
+        encoded = column.dictionary_encode()
+        words = _word_hashes(encoded.dictionary)
+        codes = encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
+        return np.append(words, np.uint64(0))[codes]
+    zero = pa.scalar(0, column.type)
+    values = pc.fill_null(column, zero).to_numpy(zero_copy_only=False)
+    bits = values.astype(np.int64) if values.dtype.kind == "i" else values.astype(np.float32).view(np.int32)
+    return mix64(bits.astype(np.int64).view(np.uint64), 0)
+
+
+def _word_hashes(words: pa.Array) -> UInt64Array:
+    """CRC32C of each of the binary ``words``."""
+    offsets = np.frombuffer(words.buffers()[1], np.int64)[words.offset : words.offset + len(words) + 1]
+    data = words.buffers()[2]
+    block = RawBlock("", 0, data.to_pybytes() if data else b"", offsets[:-1], offsets[1:])
+    return block.row_hashes(np.arange(len(words)))
+
+
+class Encoder:
+    """Turns decoded tasks into encoded chunks: split, permute, transform, encode. Shared by worker threads."""
+
+    def __init__(self, settings: BuildSettings, *, transformer: RowTransformer, layout: Layout) -> None:
+        self._settings = settings
+        self._transformer = transformer
+        self._layout = layout
+
+    def split_of(self, decoded: DecodedTask) -> npt.NDArray[np.int64]:
+        """The index of the data split that each row belongs to, shape (rows,)."""
+        settings = self._settings
+        if len(settings.splits) == 1:
+            return np.zeros(decoded.batch.num_rows, np.int64)
+        column = decoded.batch.column(settings.split_key) if settings.split_key else None
+        hashes = key_hashes(column) if column is not None else decoded.row_hashes()
+        return assign_splits(hashes, settings.splits, settings.seed)
+
+    def encode(self, decoded: DecodedTask, *, seed: int) -> Iterator[EncodedChunk]:
+        """Encode the rows split by split, in a permuted order unless the shuffle is ``none``.
+
+        Rows that the transform or the encoder fails on are narrowed down and refused in ``decoded``.
+        """
+        split_of = self.split_of(decoded)
+        for index, (name, _) in enumerate(self._settings.splits):
+            rows = np.flatnonzero(split_of == index)
+            if self._settings.shuffle != "none":
+                rows = rows[permutation(len(rows), seed + index)]
+            for start in range(0, len(rows), self._settings.batch_rows):
+                yield from self._encode_batch(decoded, name, rows[start : start + self._settings.batch_rows])
+
+    def _encode_batch(self, decoded: DecodedTask, split: str, rows: Int64Array) -> Iterator[EncodedChunk]:
+        batch = decoded.batch.take(pa.array(rows))
+        transformed = isolate(self._transformer.transform, batch, rows, is_fault=is_infrastructure_fault)
+        self._refuse(decoded, transformed.failed, Reason.TRANSFORM_ERROR)
+        for done, output in transformed.done:
+            kept, clean = self._refuse_non_finite(decoded, done, output)
+            encoded = isolate(self._layout.encode_array, clean, kept, is_fault=is_infrastructure_fault)
+            self._refuse(decoded, encoded.failed, Reason.ENCODE_ERROR)
+            for encoded_rows, records in encoded.done:
+                yield EncodedChunk(split, encoded_rows, records)
+
+    def _refuse(self, decoded: DecodedTask, failed: list[tuple[int, Exception]], reason: Reason) -> None:
+        for row, error in failed:
+            # An exception's text can hold values of the row, so redaction leaves only its type.
+            text = type(error).__name__ if self._settings.redact_features else f"{type(error).__name__}: {error}"
+            decoded.reject(row, Fault(reason, f"the {reason.stage.value} step failed on this row: {text}"))
+
+    def _refuse_non_finite(
+        self, decoded: DecodedTask, rows: Int64Array, output: pa.RecordBatch
+    ) -> tuple[Int64Array, pa.RecordBatch]:
+        if self._settings.allow_non_finite:
+            return rows, output
+        bad: BoolArray = non_finite_rows(output)
+        if not bad.any():
+            return rows, output
+        for row in rows[bad]:
+            decoded.reject(int(row), Fault(Reason.TRANSFORM_ERROR, "the transform gave NaN or infinity for this row"))
+        keep = np.flatnonzero(~bad)
+        return rows[keep], output.take(pa.array(keep))
