@@ -1,0 +1,154 @@
+"""Names of files and folders of a run: each formats and parses, and what parses formats back to itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pipeline.core.errors import UsageError
+
+MANIFEST = "manifest.json"
+"""The file of a run that is written last: no manifest, no run."""
+
+LATEST = "LATEST"
+"""The file of an output that names the last committed run."""
+
+_RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_SPLIT = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_SHARD = re.compile(r"([a-z][a-z0-9_]*)/part-([0-9]{5,19})-of-([0-9]{5,19})\.tfrecord")
+_PART = re.compile(r"task-([0-9]{5,19})\.([a-z][a-z0-9_]*)\.([0-9]{3,19})\.tfrecord")
+_ARCHIVE = re.compile(r"task-([0-9]{5,19})\.avro")
+_RUN_PREFIX, _STAGING_PREFIX = "run=", ".staging-"
+_Name = TypeVar("_Name")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ShardName:
+    """A published shard, relative to its run: ``train/part-00000-of-00008.tfrecord``; 0 <= index < of."""
+
+    split: str
+    index: int
+    of: int
+
+    def __post_init__(self) -> None:
+        check_split_name(self.split)
+        if not 0 <= self.index < self.of:
+            raise ValueError(f"shard {self.index} of {self.of}: the index must lie in [0, {self.of})")
+
+    def __str__(self) -> str:
+        return f"{self.split}/part-{self.index:05d}-of-{self.of:05d}.tfrecord"
+
+    @classmethod
+    def parse(cls, name: str) -> ShardName:
+        """The reverse of ``str``. Raises ValueError for anything that ``str`` cannot have made."""
+        match = _SHARD.fullmatch(name)
+        if match is None:
+            raise ValueError(f"not a shard's name: {name!r}")
+        return _exactly(cls(match[1], int(match[2]), int(match[3])), name)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartName:
+    """A part written aside by one task: ``task-00012.train.000.tfrecord``."""
+
+    task: int
+    split: str
+    sequence: int
+
+    def __post_init__(self) -> None:
+        check_split_name(self.split)
+        if self.task < 0 or self.sequence < 0:
+            raise ValueError(f"task {self.task}, sequence {self.sequence}: neither may be negative")
+
+    def __str__(self) -> str:
+        return f"task-{self.task:05d}.{self.split}.{self.sequence:03d}.tfrecord"
+
+    @classmethod
+    def parse(cls, name: str) -> PartName:
+        """The reverse of ``str``. Raises ValueError for anything that ``str`` cannot have made."""
+        match = _PART.fullmatch(name)
+        if match is None:
+            raise ValueError(f"not a part's name: {name!r}")
+        return _exactly(cls(int(match[1]), match[2], int(match[3])), name)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ArchiveName:
+    """The dead letters of one task: ``task-00012.avro``."""
+
+    task: int
+
+    def __post_init__(self) -> None:
+        if self.task < 0:
+            raise ValueError(f"task {self.task}: may not be negative")
+
+    def __str__(self) -> str:
+        return f"task-{self.task:05d}.avro"
+
+    @classmethod
+    def parse(cls, name: str) -> ArchiveName:
+        """The reverse of ``str``. Raises ValueError for anything that ``str`` cannot have made."""
+        match = _ARCHIVE.fullmatch(name)
+        if match is None:
+            raise ValueError(f"not an archive's name: {name!r}")
+        return _exactly(cls(int(match[1])), name)
+
+
+def check_split_name(name: str) -> str:
+    """The name of a data split, as given. Raises UsageError unless it is ``[a-z][a-z0-9_]*``, up to 100 letters."""
+    if _SPLIT.fullmatch(name) is None:
+        raise UsageError(
+            f"split name {name[:120]!r}: it becomes a folder and must be a lower-case letter "
+            "followed by lower-case letters, digits or '_' (for example 'train' or 'eval_2')"
+        )
+    return name
+
+
+def check_run_id(run_id: str) -> str:
+    """The run id, as given. Raises UsageError unless it is 1 to 100 of ``[A-Za-z0-9._-]`` and has no dot in front."""
+    if _RUN_ID.fullmatch(run_id) is None:
+        raise UsageError(
+            f"run id {run_id[:120]!r}: it becomes a folder and must be 1 to 100 letters, digits, '.', '_' or '-', "
+            "not starting with '.' (for example '2024-05-01_flights')"
+        )
+    return run_id
+
+
+def run_folder(run_id: str) -> str:
+    """The folder of a committed run inside OUTPUT: ``run=<run_id>``. Raises UsageError for a bad id."""
+    return _RUN_PREFIX + check_run_id(run_id)
+
+
+def parse_run_folder(name: str) -> str:
+    """The run id of a folder named by ``run_folder``. Raises ValueError for any other name."""
+    return _after_prefix(name, _RUN_PREFIX)
+
+
+def staging_folder(run_id: str) -> str:
+    """The folder inside OUTPUT where a run's parts are written aside: hidden, so that no glob meets it."""
+    return _STAGING_PREFIX + check_run_id(run_id)
+
+
+def parse_staging_folder(name: str) -> str:
+    """The run id of a folder named by ``staging_folder``. Raises ValueError for any other name."""
+    return _after_prefix(name, _STAGING_PREFIX)
+
+
+def spill_name(dlq_id: str) -> str:
+    """The file beside an archive that holds a row too large for it: ``oversized-<dlq_id>.bin``."""
+    return f"oversized-{dlq_id}.bin"
+
+
+def _after_prefix(name: str, prefix: str) -> str:
+    run_id = name[len(prefix) :]
+    if not name.startswith(prefix) or _RUN_ID.fullmatch(run_id) is None:
+        raise ValueError(f"not a folder '{prefix}<run id>': {name!r}")
+    return run_id
+
+
+def _exactly(parsed: _Name, name: str) -> _Name:
+    """Refuses spellings with superfluous zeros, so that one file has one name."""
+    if str(parsed) != name:
+        raise ValueError(f"{name!r} should be spelt {str(parsed)!r}")
+    return parsed
