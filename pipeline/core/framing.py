@@ -84,7 +84,7 @@ def _fixed(values: npt.NDArray[np.generic]) -> pa.LargeBinaryArray:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Whole, checked records: payload ``i`` is ``data[starts[i]:ends[i]]``; ``data[0]`` lies at ``base`` in the file."""
+    """Whole, checked records: payload ``i`` is ``data[starts[i]:ends[i]]``; ``data[0]`` lies at file offset ``base``."""
 
     base: int
     data: bytes

@@ -111,7 +111,7 @@ def test_a_flipped_bit_in_any_field_is_found_at_its_record(field, at):
 def test_every_flipped_bit_is_found_and_never_a_wrong_payload_returned(bit):
     data = bytearray(frame(RECORDS))
     data[bit // 8] ^= 1 << bit % 8
-    good, damage = read_until_damage(bytes(data))
+    good, _ = read_until_damage(bytes(data))
     assert good == RECORDS[: len(good)]
 
 
