@@ -57,7 +57,8 @@ def frame(records: list[bytes] | pa.LargeBinaryArray) -> memoryview:
     else:  # the way over numpy is 6 times as fast as to_pylist
         payloads, array = records.to_numpy(zero_copy_only=False).tolist(), records
     count = len(payloads)
-    lengths = np.fromiter(map(len, payloads), np.int64, count)
+    offsets = np.frombuffer(array.buffers()[1] or bytes(8), np.int64)[array.offset : array.offset + count + 1]
+    lengths = np.diff(offsets)
     headers = np.empty(count, _HEADER)
     headers["length"] = lengths
     headers["crc"] = _length_crcs(lengths)
@@ -84,7 +85,7 @@ def _fixed(values: npt.NDArray[np.generic]) -> pa.LargeBinaryArray:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Whole, checked records: payload ``i`` is ``data[starts[i]:ends[i]]``; ``data[0]`` lies at file offset ``base``."""
+    """Whole, checked records: payload ``i`` is ``data[starts[i]:ends[i]]``; ``base`` is the file offset of ``data``."""
 
     base: int
     data: bytes
