@@ -1,0 +1,162 @@
+"""Batches through the transform: canonical columns in, large_list columns ready to encode out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow as tf
+import tensorflow_transform as tft
+from tfx_bsl.tfxio.tensor_adapter import TensorAdapter
+from tfx_bsl.tfxio.tensor_to_arrow import TensorsToRecordBatchConverter
+
+from pipeline.core.errors import UsageError
+from pipeline.core.records import BoolArray, Fault, Json, Opener
+from pipeline.core.schema import Kind, Schema
+from pipeline.features.artefact import Artefact, fetch_artefact, load_artefact
+from pipeline.features.checks import RowChecks
+from pipeline.features.representation import adapter_config, as_lists, to_tfxio
+
+_DTYPES = {Kind.INT: "int64", Kind.FLOAT: "float32", Kind.BYTES: "string"}
+
+
+class RowTransformer(Protocol):
+    """What turns canonical batches into batches to encode. Safe to share between threads.
+
+    ``features`` describes the columns that come out: ``{name: {"dtype": ..., "shape": [...] or null}}``
+    (null: any number of values, the feature is absent where there are none); ``labels`` names
+    those to predict.
+    """
+
+    features: Json
+    labels: tuple[str, ...]
+
+    def faults(self, batch: pa.RecordBatch) -> dict[int, Fault]:
+        """Rows of a canonical batch that the transform cannot take, and why; most often empty."""
+        ...
+
+    def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Row i of the result is made from row i of the canonical ``batch``; raises what the graph raises."""
+        ...
+
+
+class IdentityTransformer:
+    """No transform: every feature of the schema as it is; a missing one is a null list, absent from the record."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.labels: tuple[str, ...] = ()
+        self.features: Json = {
+            feature.name: {
+                "dtype": _DTYPES[feature.kind],
+                "shape": (list(feature.shape or ()) if feature.required else None)
+                if feature.scalar or feature.shape
+                else None,
+            }
+            for feature in sorted(schema.features, key=lambda feature: feature.name)
+        }
+
+    def faults(self, batch: pa.RecordBatch) -> dict[int, Fault]:
+        """No valid row is refused."""
+        return {}
+
+    def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same values as lists, columns sorted by name."""
+        return pa.RecordBatch.from_arrays([as_lists(batch.column(name)) for name in self.features], list(self.features))
+
+
+class Transformer:
+    """The TFT graph of an artefact, called through one concrete function (no retracing, whatever the batch size).
+
+    ``schema`` may lack the features that only labels use (serving): those outputs are then left out.
+    """
+
+    def __init__(self, artefact: Artefact, schema: Schema) -> None:
+        config = adapter_config(schema, artefact.effective)
+        _check_inputs(artefact, config.tensor_representations)
+        self._arrow = config.arrow_schema
+        self._adapter = TensorAdapter(config)
+        self._layer = tft.TFTransformOutput(artefact.path).transform_features_layer()
+        # One order of inputs for ever: a concrete function called with a flat list skips the matching of names.
+        self._names = sorted(self._adapter.TypeSpecs())
+        self._graph = tf.function(
+            self._call, input_signature=[self._adapter.TypeSpecs()[name] for name in self._names]
+        ).get_concrete_function()
+        specs = {name: _type_spec(tensor) for name, tensor in self._graph.structured_outputs.items()}
+        self._converter = TensorsToRecordBatchConverter(specs)
+        self.features: Json = {name: artefact.features[name] for name in sorted(specs)}
+        self.labels = tuple(name for name in artefact.labels if name in specs)
+        self._varlen = [name for name, feature in self.features.items() if feature["shape"] is None]
+        self._checks = RowChecks(artefact.spec, schema) if artefact.spec else None
+
+    def _call(self, *tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        return dict(self._layer(dict(zip(self._names, tensors, strict=True))))
+
+    def faults(self, batch: pa.RecordBatch) -> dict[int, Fault]:
+        """Rows that an op of the spec cannot take (a malformed time, say). A module's needs are not known: none."""
+        return self._checks.faults(batch) if self._checks else {}
+
+    def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Canonical columns in; large_list columns out, sorted by name, as ``features`` describes them."""
+        tensors = self._adapter.ToBatchTensors(to_tfxio(batch, self._arrow))
+        output = self._converter.convert(self._graph(*(tensors[name] for name in self._names)))
+        for name in self._varlen:
+            index = output.schema.get_field_index(name)
+            output = output.set_column(index, name, _empty_as_null(output.column(index)))
+        return output
+
+
+def load_transformer(
+    artefact: str | None, schema: Schema, *, list_folder: Callable[[str], list[str]], open_file: Opener
+) -> RowTransformer:
+    """The transform in the folder ``artefact`` (local, or a URI that is copied first); identity for None.
+
+    Raises UsageError where the artefact does not fit; storage faults as they come.
+    """
+    if artefact is None:
+        return IdentityTransformer(schema)
+    if "://" not in artefact:
+        return Transformer(load_artefact(artefact, schema), schema)
+    with tempfile.TemporaryDirectory(prefix="headrace-transform-") as local:
+        fetch_artefact(artefact, list_folder=list_folder, open_file=open_file, local_dir=local)
+        return Transformer(load_artefact(local, schema), schema)
+
+
+def non_finite_rows(batch: pa.RecordBatch) -> BoolArray:
+    """Which rows of a large_list batch hold NaN or infinity in any float column, shape (rows,)."""
+    bad: BoolArray = np.zeros(batch.num_rows, np.bool_)
+    for column in batch.columns:
+        if not pa.types.is_floating(column.type.value_type):
+            continue
+        finite = np.isfinite(column.flatten().to_numpy(zero_copy_only=False))
+        if not finite.all():
+            rows = pc.list_parent_indices(column).to_numpy()
+            bad[rows[~finite]] = True
+    return bad
+
+
+def _check_inputs(artefact: Artefact, given: dict[str, object]) -> None:
+    optional = artefact.spec.label_sources if artefact.spec else frozenset()
+    wanted = artefact.effective.tensor_representation_group[""].tensor_representation
+    missing = sorted(name for name in wanted if name not in given and name not in optional)
+    if missing and artefact.spec:
+        raise UsageError(
+            f"the transform in {artefact.path} needs {', '.join(missing)}, which the schema does not have in this "
+            "environment; choose --environment, or analyse again"
+        )
+
+
+def _type_spec(tensor: tf.Tensor) -> tf.TypeSpec:
+    """The type of an output with an unknown number of rows, which shape inference can lose or fix."""
+    spec = tf.type_spec_from_value(tensor)
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if isinstance(spec, tf.TensorSpec) else spec
+
+
+def _empty_as_null(column: pa.LargeListArray) -> pa.LargeListArray:
+    lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+    if lengths.all():
+        return column
+    return pa.LargeListArray.from_arrays(column.offsets, column.values, mask=pa.array(lengths == 0))
