@@ -84,7 +84,7 @@ INPUT = (
         "format",
         "Format of the input; auto goes by the file names (.jsonl .ndjson .json, .csv .tsv).",
         default="auto",
-        choices=("auto", "jsonl", "csv"),
+        choices=("auto", "jsonl", "csv", "tsv"),
     ),
     Option("csv_delimiter", "One character between CSV cells (default: a comma; a tab for .tsv).", metavar="CHAR"),
     Option("csv_quote", "The character that quotes CSV cells.", default='"', metavar="CHAR"),
@@ -149,7 +149,13 @@ SPLITTING = (
         "A feature whose value decides the split, so that rows which share it stay together (default: the whole row).",
         metavar="FEATURE",
     ),
-    Option("seed", "Seed of the shuffle and of the splits: same seed and input, same bytes.", type=seed_number, default=0),
+    Option(
+        "seed",
+        "Seed of the shuffle and of the splits: same seed and input, same bytes.",
+        type=seed_number,
+        default=0,
+        metavar="N",
+    ),
 )
 OUTPUT = (
     Option(
@@ -223,6 +229,15 @@ GENERAL = (
         "How log lines on stderr look; json is Cloud Logging's structure (default: text on a terminal, else json).",
         choices=("text", "json"),
     ),
+)
+INFER = (
+    Option("output", "Where to write the schema (default: stdout).", metavar="FILE"),
+    Option("max_rows", "Learn from this many rows at most, spread over the input.", type=count, metavar="N"),
+)
+DLQ_SHOW = (
+    Option("reason", "Only dead letters with this reason code, e.g. wrong_type.", metavar="CODE"),
+    Option("feature", "Only dead letters in which this feature is at fault.", metavar="NAME"),
+    Option("limit", "How many to show at most.", type=count, default=20, metavar="N"),
 )
 ANALYZE = (
     Option("output", "Folder to write the transform to, local or gs://.", required=True, metavar="FOLDER"),

@@ -7,13 +7,21 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline.core.errors import HeadraceError
 from pipeline.core.manifest import Counts
-from pipeline.core.records import Task, TaskReport
+from pipeline.core.records import ShardPart, Task, TaskReport
 
 _SHOWN = 5
 
 
-def balance(reports: Iterable[TaskReport], *, planned: Sequence[Task], dead_letters_written: int) -> Counts:
+def balance(
+    reports: Iterable[TaskReport],
+    *,
+    planned: Sequence[Task],
+    dead_letters_written: int,
+    shuffled_parts: Sequence[ShardPart] | None = None,
+) -> Counts:
     """The counts of a run, out of the reports of all its tasks.
+
+    ``shuffled_parts`` are the parts of a global shuffle, which belong to no one task: they are judged by their sum.
 
     Raises HeadraceError with the exact numbers where a task is missing, unknown or reported twice, where it read
     other bytes than planned, where its rows do not add up, or where the archive holds fewer or more dead
@@ -21,7 +29,9 @@ def balance(reports: Iterable[TaskReport], *, planned: Sequence[Task], dead_lett
     """
     ordered = sorted(reports, key=lambda report: report.task)
     rejected = sum(report.rows_rejected for report in ordered)
+    parts = [part for report in ordered for part in report.parts] if shuffled_parts is None else shuffled_parts
     problems = [*_task_problems(ordered, planned), *_row_problems(ordered, planned)]
+    problems += _part_problems(ordered) if shuffled_parts is None else _shuffle_problems(ordered, parts)
     if dead_letters_written != rejected:
         problems.append(f"{rejected} rows were refused, but {dead_letters_written} dead letters were written")
     if problems:
@@ -31,7 +41,7 @@ def balance(reports: Iterable[TaskReport], *, planned: Sequence[Task], dead_lett
             "No row may be lost: this is a bug or a file that changed while it was read; run again, and report it "
             "if it happens again"
         )
-    return _counts(ordered)
+    return _counts(ordered, parts)
 
 
 def _task_problems(reports: Sequence[TaskReport], planned: Sequence[Task]) -> Iterator[str]:
@@ -57,18 +67,31 @@ def _row_problems(reports: Sequence[TaskReport], planned: Sequence[Task]) -> Ite
                 f"{task}: {report.rows_read} rows read, but {report.rows_written} written + "
                 f"{report.rows_rejected} dead-lettered = {report.rows_written + report.rows_rejected}"
             )
+
+
+def _part_problems(reports: Sequence[TaskReport]) -> Iterator[str]:
+    for report in reports:
         in_parts = sum(part.rows for part in report.parts)
         if in_parts != report.rows_written:
-            yield f"{task}: {report.rows_written} rows written, but its parts hold {in_parts}"
+            yield f"task {report.task}: {report.rows_written} rows written, but its parts hold {in_parts}"
 
 
-def _counts(reports: Sequence[TaskReport]) -> Counts:
+def _shuffle_problems(reports: Sequence[TaskReport], parts: Sequence[ShardPart]) -> Iterator[str]:
+    written, in_parts = sum(report.rows_written for report in reports), sum(part.rows for part in parts)
+    if in_parts != written:
+        yield f"{written} rows went into the shuffle, but the parts that came out hold {in_parts}"
+    for place, times in Counter((part.split, part.task, part.sequence) for part in parts).items():
+        if times > 1:
+            yield f"part {place[2]} of bucket {place[1]} of split {place[0]} is there {times} times"
+
+
+def _counts(reports: Sequence[TaskReport], parts: Sequence[ShardPart]) -> Counts:
     by_split: Counter[str] = Counter()
     by_reason: Counter[str] = Counter()
     for report in reports:
         by_reason.update(dict(report.rejected))
-        for part in report.parts:
-            by_split[part.split] += part.rows
+    for part in parts:
+        by_split[part.split] += part.rows
     return Counts(
         read=sum(report.rows_read for report in reports),
         written=sum(report.rows_written for report in reports),

@@ -34,10 +34,23 @@ class Progress:
                 now.bytes_done + bytes_done, now.rows_read + rows_read, now.rows_rejected + rows_rejected
             )
 
+    def bytes_only(self) -> Progress:
+        """A view that counts bytes here and rows nowhere: for a pass that reads rows which another pass counts."""
+        return _BytesOnly(self)
+
     def snapshot(self) -> Snapshot:
         """The counters now."""
         with self._lock:
             return self._now
+
+
+class _BytesOnly(Progress):
+    def __init__(self, whole: Progress) -> None:
+        super().__init__()
+        self._whole = whole
+
+    def add(self, *, bytes_done: int = 0, rows_read: int = 0, rows_rejected: int = 0) -> None:
+        self._whole.add(bytes_done=bytes_done)
 
 
 _BOARD: dict[str, Progress] = {}

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from pipeline.core.decoding import make_decoder
-from pipeline.core.decoding.csv import CsvOptions
+from pipeline.core.decoding import DecoderSettings, make_decoder
 from pipeline.core.errors import UsageError
 from pipeline.core.records import Decoder
 from pipeline.core.schema import Schema, schema_of
+from pipeline.core.shards import Shuffle
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,7 @@ class InputSettings:
     schema: bytes
     environment: str = "TRAINING"
     required: tuple[str, ...] = ()
-    unknown_features: str = "ignore"
-    max_record_bytes: int = 16 << 20
-    csv: CsvOptions = CsvOptions()
+    decoding: DecoderSettings = DecoderSettings()
 
     def load_schema(self) -> Schema:
         """The schema's rules for the environment, with ``required`` features required."""
@@ -33,7 +31,7 @@ class InputSettings:
 
     def make_decoder(self, schema: Schema) -> Decoder:
         """The decoder of the format, judging rows by ``schema``."""
-        return make_decoder(self.format, schema, self)
+        return make_decoder(self.format, schema, self.decoding)
 
 
 def with_required(schema: Schema, names: Iterable[str]) -> Schema:
@@ -55,7 +53,7 @@ class BuildSettings:
     splits: tuple[tuple[str, float], ...] = (("train", 1.0),)
     split_key: str | None = None
     seed: int = 0
-    shuffle: str = "blocks"
+    shuffle: Shuffle = "blocks"
     target_shard_bytes: int = 128 << 20
     layout: str = "rows"
     batch_rows: int = 8192

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
+from pipeline.core.framing import OVERHEAD_BYTES
 from pipeline.core.isolation import isolate
 from pipeline.core.progress import Progress
 from pipeline.core.reasons import Reason
@@ -19,15 +20,18 @@ from pipeline.core.records import (
     DecodedBlock,
     Decoder,
     Fault,
+    InputFile,
     Int64Array,
+    Json,
     Opener,
     RawBlock,
     Rejection,
     Task,
     UInt64Array,
 )
+from pipeline.core.seeds import mix64, permutation
 from pipeline.core.settings import BuildSettings
-from pipeline.core.shards import assign_splits, mix64, permutation
+from pipeline.core.shards import assign_splits
 from pipeline.core.statistics import BatchStatistics
 from pipeline.features.layouts import Layout
 from pipeline.features.transformer import RowTransformer, non_finite_rows
@@ -122,6 +126,27 @@ def decode_task(
     )
 
 
+def estimate_output_ratio(
+    inputs: Sequence[InputFile], decoder: Decoder, *, features: Json, open_file: Opener, sample_bytes: int = 1 << 20
+) -> float:
+    """Output bytes for each byte of input, about: rows in a sample of the largest file, times the size of an Example.
+
+    It only decides how the work is cut; shards are closed by the bytes that are really written.
+    """
+    largest = max(inputs, key=_size_then_name)
+    split = decoder.splits(largest, min(sample_bytes, largest.size_bytes), open_file)[0]
+    rows = read = 0
+    for block in decoder.blocks(split, open_file):
+        rows, read = rows + block.num_rows, read + block.bytes_read
+    # A feature of an Example: its name, about 14 bytes of framing, and 4 bytes a value (floats; small integers less).
+    example = sum(len(name) + 14 + 4 * math.prod(described["shape"] or [1]) for name, described in features.items())
+    return max(rows * (example + OVERHEAD_BYTES) / read, 0.01) if read else 1.0
+
+
+def _size_then_name(file: InputFile) -> tuple[int, str]:
+    return file.size_bytes, file.uri
+
+
 def key_hashes(column: pa.Array) -> UInt64Array:
     """A hash of each value of a scalar column, shape (len(column),): equal values, equal hashes, anywhere.
 
@@ -131,7 +156,8 @@ def key_hashes(column: pa.Array) -> UInt64Array:
         encoded = column.dictionary_encode()
         words = _word_hashes(encoded.dictionary)
         codes = encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
-        return np.append(words, np.uint64(0))[codes]
+        found: UInt64Array = np.append(words, np.uint64(0))[codes]
+        return found
     zero = pa.scalar(0, column.type)
     values = pc.fill_null(column, zero).to_numpy(zero_copy_only=False)
     bits = values.astype(np.int64) if values.dtype.kind == "i" else values.astype(np.float32).view(np.int32)
@@ -146,6 +172,15 @@ def _word_hashes(words: pa.Array) -> UInt64Array:
     return block.row_hashes(np.arange(len(words)))
 
 
+def split_indices(settings: BuildSettings, decoded: DecodedTask) -> Int64Array:
+    """The index of the data split that each row belongs to, shape (rows,): by the row's bytes, or by its key."""
+    if len(settings.splits) == 1:
+        return np.zeros(decoded.batch.num_rows, np.int64)
+    column = decoded.batch.column(settings.split_key) if settings.split_key else None
+    hashes = key_hashes(column) if column is not None else decoded.row_hashes()
+    return assign_splits(hashes, settings.splits, settings.seed)
+
+
 class Encoder:
     """Turns decoded tasks into encoded chunks: split, permute, transform, encode. Shared by worker threads."""
 
@@ -154,21 +189,12 @@ class Encoder:
         self._transformer = transformer
         self._layout = layout
 
-    def split_of(self, decoded: DecodedTask) -> npt.NDArray[np.int64]:
-        """The index of the data split that each row belongs to, shape (rows,)."""
-        settings = self._settings
-        if len(settings.splits) == 1:
-            return np.zeros(decoded.batch.num_rows, np.int64)
-        column = decoded.batch.column(settings.split_key) if settings.split_key else None
-        hashes = key_hashes(column) if column is not None else decoded.row_hashes()
-        return assign_splits(hashes, settings.splits, settings.seed)
-
     def encode(self, decoded: DecodedTask, *, seed: int) -> Iterator[EncodedChunk]:
         """Encode the rows split by split, in a permuted order unless the shuffle is ``none``.
 
         Rows that the transform or the encoder fails on are narrowed down and refused in ``decoded``.
         """
-        split_of = self.split_of(decoded)
+        split_of = split_indices(self._settings, decoded)
         for index, (name, _) in enumerate(self._settings.splits):
             rows = np.flatnonzero(split_of == index)
             if self._settings.shuffle != "none":
@@ -178,6 +204,11 @@ class Encoder:
 
     def _encode_batch(self, decoded: DecodedTask, split: str, rows: Int64Array) -> Iterator[EncodedChunk]:
         batch = decoded.batch.take(pa.array(rows))
+        if faults := self._transformer.faults(batch):
+            for row, fault in faults.items():
+                decoded.reject(int(rows[row]), fault)
+            keep = np.setdiff1d(np.arange(len(rows)), np.fromiter(faults, np.int64, len(faults)))
+            rows, batch = rows[keep], batch.take(pa.array(keep))
         transformed = isolate(self._transformer.transform, batch, rows, is_fault=is_infrastructure_fault)
         self._refuse(decoded, transformed.failed, Reason.TRANSFORM_ERROR)
         for done, output in transformed.done:

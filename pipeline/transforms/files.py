@@ -11,6 +11,7 @@ import glob
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -211,6 +212,18 @@ def copy_stream(source: BinaryIO, target: BinaryIO) -> Iterator[bytes]:
 def _literal(uri: str) -> str:
     """``uri`` with glob characters in brackets, so that Beam matches just it."""
     return re.sub(r"([\[*?])", r"[\1]", uri)
+
+
+@contextlib.contextmanager
+def local_copy(folder: str) -> Iterator[str]:
+    """``folder`` as a local folder: itself, or a temporary copy of what lies below a remote one."""
+    if not is_remote(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-") as local:
+        for uri in list_folder(folder):
+            write_bytes(join(local, uri[len(folder.rstrip("/")) + 1 :]), read_bytes(uri))
+        yield local
 
 
 @dataclass(frozen=True)

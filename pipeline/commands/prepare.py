@@ -1,0 +1,185 @@
+"""From the arguments of ``run`` to a BatchJob: settings, plan, fingerprints. Nothing is started here."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from dataclasses import dataclass
+
+from pipeline import preflight
+from pipeline.core.errors import GuardError, UsageError
+from pipeline.core.manifest import Input, Manifest
+from pipeline.core.names import LATEST, MANIFEST, run_folder, staging_folder
+from pipeline.core.records import Json, Task
+from pipeline.core.settings import BuildSettings
+from pipeline.core.shards import plan_tasks, split_bytes_for, task_count
+from pipeline.features.artefact import load_artefact
+from pipeline.features.build import estimate_output_ratio
+from pipeline.features.preprocessing import load_preprocessing_module, preprocessing_fn_of
+from pipeline.features.spec import load_features, required_features
+from pipeline.features.transformer import IdentityTransformer
+from pipeline.jobs.batch import BatchJob
+from pipeline.transforms import files
+from pipeline.transforms.analysis import AnalysisSettings, Preprocessing
+from pipeline.transforms.dead_letters import ArchiveSettings
+from pipeline.transforms.plan import write_plan
+from pipeline.transforms.publish import CommitSettings, feature_spec_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a job's input is dealt out: its tasks, and the shards it is expected to fill."""
+
+    tasks: tuple[Task, ...]
+    expected_shards: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of input in all tasks."""
+        return sum(task.size_bytes for task in self.tasks)
+
+
+def required_by_features(arguments: Namespace, sources: preflight.Sources) -> preflight.Sources:
+    """The sources, with the features that the spec cannot do without required."""
+    if not arguments.features:
+        return sources
+    return sources.requiring(required_features(load_features(arguments.features, sources.schema)))
+
+
+def analysis_of(arguments: Namespace, sources: preflight.Sources, *, folder: str) -> AnalysisSettings | None:
+    """The analysis that the arguments ask for, or None. Raises UsageError for two ways at once."""
+    given = [name for name in ("features", "preprocessing_module", "transform") if getattr(arguments, name, None)]
+    if len(given) > 1:
+        raise UsageError(f"give one of --{' and --'.join(given)}, not both: each says how rows are transformed")
+    preprocessing: Preprocessing
+    if arguments.features:
+        spec = load_features(arguments.features, sources.schema)
+        preprocessing = preprocessing_fn_of(spec, sources.schema)
+    elif arguments.preprocessing_module:
+        preprocessing = load_preprocessing_module(arguments.preprocessing_module)
+    else:
+        return None
+    return AnalysisSettings.of(preprocessing, sources.schema, folder=folder)
+
+
+def plan_of(sources: preflight.Sources, build: BuildSettings, *, features: Json, min_shards: int) -> Plan:
+    """Deal the input into tasks. Raises GuardError for an input without a byte."""
+    if not sources.total_bytes:
+        raise GuardError(f"the input is empty: {len(sources.files)} files, 0 bytes; nothing was committed")
+    ratio = estimate_output_ratio(
+        sources.files, sources.settings.make_decoder(sources.schema), features=features, open_file=files.open_read
+    )
+    tasks = task_count(
+        sources.total_bytes,
+        output_ratio=ratio,
+        target_shard_bytes=build.target_shard_bytes,
+        min_shards=min_shards,
+    )
+    split_bytes = split_bytes_for(
+        sources.total_bytes,
+        output_ratio=ratio,
+        target_shard_bytes=build.target_shard_bytes,
+        min_shards=min_shards,
+    )
+    planned = plan_tasks(
+        sources.split(split_bytes),
+        output_ratio=ratio,
+        target_shard_bytes=build.target_shard_bytes,
+        min_shards=min_shards,
+        seed=build.seed,
+        shuffle=build.shuffle,
+    )
+    return Plan(tuple(planned), tasks)
+
+
+def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob, Plan]:
+    """Check everything that can be checked, then plan. Raises UsageError or GuardError; writes only the plan."""
+    now = preflight.utc_now()
+    run_id = preflight.run_id_of(arguments.run_id, now)
+    if files.join(arguments.output) == files.join(arguments.dead_letters):
+        raise UsageError("--output and --dead_letters are one folder; give dead letters a folder of their own")
+    sources = preflight.open_sources(arguments)
+    preflight.check_folder("output", arguments.output)
+    preflight.check_folder("dead_letters", arguments.dead_letters)
+    sources = required_by_features(arguments, sources)
+    staging = files.join(arguments.output, staging_folder(run_id))
+    analysis = analysis_of(arguments, sources, folder=files.join(staging, "transform_fn"))
+    sources, features = _with_transform(arguments, sources, analysis)
+    build = build_settings(arguments, sources, staging=staging)
+    plan = plan_of(sources, build, features=features["features"], min_shards=arguments.min_shards)
+    started = now.isoformat(timespec="seconds")
+    name = job_name or "headrace-" + re.sub(r"[^a-z0-9-]", "-", run_id.lower())
+    dead_letters = files.join(arguments.dead_letters, run_folder(run_id))
+    commit = CommitSettings(
+        build=build,
+        run_id=run_id,
+        output=arguments.output,
+        run_folder=files.join(arguments.output, run_folder(run_id)),
+        dead_letter_folder=dead_letters,
+        plan_uri=files.join(staging, "plan.jsonl"),
+        job_name=name,
+        started=started,
+        code=preflight.code_version(),
+        inputs=tuple(Input(file.uri, file.size_bytes, file.version) for file in sources.files),
+        feature_spec=features,
+        min_shards=arguments.min_shards,
+        max_rejected_fraction=arguments.max_rejected_fraction,
+        previous_run_id=previous_run(arguments.output, run_id),
+        options=_options(arguments),
+    )
+    archive = ArchiveSettings(
+        dead_letters, name, sources.schema.fingerprint, started, frozenset(arguments.redact_features)
+    )
+    files.delete_folder(staging)  # what an attempt that died left behind
+    write_plan(commit.plan_uri, plan.tasks)
+    buckets = max(plan.expected_shards, arguments.min_shards)
+    return BatchJob(commit, archive, arguments.transform, analysis, buckets), plan
+
+
+def _with_transform(
+    arguments: Namespace, sources: preflight.Sources, analysis: AnalysisSettings | None
+) -> tuple[preflight.Sources, Json]:
+    """The sources as a given artefact wants them, and what is known of the outputs (for the size of shards)."""
+    if arguments.transform:
+        with files.local_copy(arguments.transform) as folder:
+            artefact = load_artefact(folder, sources.schema)
+        if artefact.spec:
+            sources = sources.requiring(required_features(artefact.spec) & {f.name for f in sources.schema.features})
+        return sources, feature_spec_of({"features": artefact.features, "labels": artefact.labels})
+    identity = IdentityTransformer(sources.schema)
+    return sources, feature_spec_of({"features": identity.features, "labels": identity.labels})
+
+
+def build_settings(arguments: Namespace, sources: preflight.Sources, *, staging: str) -> BuildSettings:
+    """The settings that travel to workers. Raises UsageError for bad splits or a bad key."""
+    return BuildSettings(
+        input=sources.settings,
+        staging=staging,
+        splits=preflight.data_splits(arguments.splits, arguments.split_key, sources.schema),
+        split_key=arguments.split_key,
+        seed=arguments.seed,
+        shuffle=getattr(arguments, "shuffle", "blocks"),
+        target_shard_bytes=getattr(arguments, "target_shard_bytes", 128 << 20),
+        layout=getattr(arguments, "layout", "rows"),
+        allow_non_finite=getattr(arguments, "allow_non_finite", False),
+        redact_features=frozenset(getattr(arguments, "redact_features", ())),
+    )
+
+
+def previous_run(output: str, run_id: str) -> str | None:
+    """The run that LATEST names; for a run that is being replaced, the one that came before it."""
+    try:
+        latest = files.read_bytes(files.join(output, LATEST)).decode("utf-8", "replace").strip()
+        if latest != run_id:
+            return latest or None
+        manifest = files.join(output, run_folder(run_id), MANIFEST)
+        return Manifest.from_json(files.read_bytes(manifest), manifest).previous_run_id
+    except FileNotFoundError:
+        return None
+
+
+def _options(arguments: Namespace) -> Json:
+    """The options of the run, for the manifest: what was asked, by the names on the command line."""
+    hidden = {"command", "parser", "json", "log_format"}
+    given = {name: value for name, value in sorted(vars(arguments).items()) if name not in hidden and value is not None}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}

@@ -1,0 +1,139 @@
+"""``headrace run``: the batch job, from arguments to a committed run and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from pipeline.commands.beam_options import pipeline_options
+from pipeline.commands.prepare import Plan, prepare_run
+from pipeline.console import size, watching
+from pipeline.core.errors import GuardError, HeadraceError
+from pipeline.core.manifest import Manifest
+from pipeline.core.names import MANIFEST
+from pipeline.core.progress import forget, progress_of
+from pipeline.core.records import Json
+from pipeline.jobs.batch import BatchJob, build_batch
+from pipeline.transforms import files
+from pipeline.transforms.publish import OUTCOME, CommitSettings
+
+_LOG = logging.getLogger(__name__)
+LOCAL_RUNNERS = ("FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "PrismRunner")
+
+
+def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
+    """Run the job; 0 when it is committed (or, on a remote runner, submitted). Raises HeadraceError otherwise."""
+    options = pipeline_options(beam_arguments, threads=arguments.threads)
+    chosen = options.get_all_options()
+    job, plan = prepare_run(arguments, job_name=chosen.get("job_name"))
+    _announce(job, plan)
+    pipeline = beam.Pipeline(options=options)
+    build_batch(pipeline, job)
+    if chosen["runner"].split(".")[-1] not in LOCAL_RUNNERS:
+        result = pipeline.run()
+        print(json.dumps({"job_id": getattr(result, "job_id", lambda: "")(), "run_id": job.commit.run_id}))
+        return 0
+    start = time.monotonic()
+    try:
+        _run_locally(pipeline, job, plan)
+    finally:
+        files.delete_folder(job.build.staging)
+    manifest_uri = files.join(job.commit.run_folder, MANIFEST)
+    manifest = Manifest.from_json(files.read_bytes(manifest_uri), manifest_uri)
+    _report(job, manifest, time.monotonic() - start, as_json=arguments.json)
+    return 0
+
+
+def _announce(job: BatchJob, plan: Plan) -> None:
+    _LOG.info(
+        "run %s: %s in %d file(s), %d task(s) -> %s",
+        job.commit.run_id,
+        size(plan.total_bytes),
+        len(job.commit.inputs),
+        len(plan.tasks),
+        job.commit.run_folder,
+    )
+
+
+def _run_locally(pipeline: beam.Pipeline, job: BatchJob, plan: Plan) -> None:
+    key = job.commit.run_id
+    forget(key)
+    passes = 2 if job.analysis else 1
+    try:
+        with watching(progress_of(key), title=f"run {key}", total_bytes=passes * plan.total_bytes):
+            pipeline.run().wait_until_finish()
+    except Exception as error:
+        raise outcome_of(job.commit) or HeadraceError(f"the pipeline failed, nothing was committed: {error}") from error
+    finally:
+        forget(key)
+
+
+def outcome_of(settings: CommitSettings) -> HeadraceError | None:
+    """The refusal that settling left in the staging folder, if it did; runners hide the exception itself."""
+    try:
+        outcome = json.loads(files.read_bytes(files.join(settings.build.staging, OUTCOME)))
+    except (FileNotFoundError, ValueError):
+        return None
+    kind = GuardError if outcome["exit_code"] == GuardError.exit_code else HeadraceError
+    kept = f"dead letters are kept in {settings.dead_letter_folder}"
+    return kind(f"{outcome['message']}; nothing was committed, {kept}")
+
+
+def summary_of(job: BatchJob, manifest: Manifest, seconds: float) -> Json:
+    """What happened, as plain values."""
+    counts = manifest.counts
+    return {
+        "run_id": manifest.run_id,
+        "run_dir": job.commit.run_folder,
+        "manifest": files.join(job.commit.run_folder, MANIFEST),
+        "dead_letters": job.commit.dead_letter_folder if counts.dead_lettered else None,
+        "rows_read": counts.read,
+        "rows_written": counts.written,
+        "rows_written_by_split": dict(counts.written_by_split),
+        "rows_dead_lettered": counts.dead_lettered,
+        "rows_dead_lettered_by_reason": dict(counts.dead_lettered_by_reason),
+        "blank_lines": counts.blank,
+        "shards": len(manifest.shards),
+        "shard_bytes": sum(shard.size_bytes for shard in manifest.shards),
+        "seconds": round(seconds, 2),
+        "rows_per_second": round(counts.read / seconds) if seconds else None,
+    }
+
+
+def _report(job: BatchJob, manifest: Manifest, seconds: float, *, as_json: bool) -> None:
+    summary = summary_of(job, manifest, seconds)
+    if as_json:
+        json.dump(summary, sys.stdout, indent=2)
+        print()
+        return
+    for label, text in _lines(summary):
+        print(f"{label:<15}{text}")
+
+
+def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    splits = ", ".join(f"{name} {rows:,}" for name, rows in summary["rows_written_by_split"].items())
+    lines = [
+        (
+            "rows read",
+            f"{summary['rows_read']:,}"
+            + (f"  ({summary['blank_lines']:,} blank lines apart)" if summary["blank_lines"] else ""),
+        ),
+        ("rows written", f"{summary['rows_written']:,}  ({splits})"),
+        ("dead letters", f"{summary['rows_dead_lettered']:,}"),
+    ]
+    lines += [("", f"{rows:,}  {reason}") for reason, rows in summary["rows_dead_lettered_by_reason"].items()]
+    lines += [
+        ("shards", f"{summary['shards']}  ({size(summary['shard_bytes'])})"),
+        ("speed", f"{summary['rows_per_second']:,} rows/s, {summary['seconds']:.1f} s"),
+        ("run", summary["run_dir"]),
+    ]
+    if summary["dead_letters"]:
+        lines.append(("look at", f"headrace dlq summary {summary['dead_letters']}"))
+    return lines

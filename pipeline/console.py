@@ -1,0 +1,81 @@
+"""What people see while a local run works: a progress bar on a terminal, plain lines elsewhere, all on stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pipeline.core.progress import Progress, Snapshot
+
+_LOG = logging.getLogger(__name__)
+_LINE_SECONDS = 10.0
+_BAR_SECONDS = 0.2
+
+
+def describe(now: Snapshot, *, total_bytes: int, seconds: float) -> str:
+    """One line: share done, bytes, rows a second, refused so far, time left. ``seconds`` is the time since the start."""
+    share = now.bytes_done / total_bytes if total_bytes else 1.0
+    rate = now.rows_read / seconds if seconds > 0 else 0.0
+    left = seconds / share - seconds if 0 < share < 1 else 0.0
+    return (
+        f"{share:4.0%} of {size(total_bytes)}  {now.rows_read:,} rows  {rate:,.0f} rows/s  "
+        f"{now.rows_rejected:,} refused  {left:,.0f} s left"
+    )
+
+
+def size(count: float) -> str:
+    """``count`` bytes for a person, e.g. ``104.5 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def watching(progress: Progress, *, title: str, total_bytes: int) -> Iterator[None]:
+    """Show ``progress`` while the body runs."""
+    done = threading.Event()
+    show = _show_bar if sys.stderr.isatty() else _show_lines
+    thread = threading.Thread(target=show, args=(progress, title, total_bytes, done), daemon=True, name="progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _show_lines(progress: Progress, title: str, total_bytes: int, done: threading.Event) -> None:
+    start = time.monotonic()
+    while not done.wait(_LINE_SECONDS):
+        seconds = time.monotonic() - start
+        _LOG.info("%s: %s", title, describe(progress.snapshot(), total_bytes=total_bytes, seconds=seconds))
+
+
+def _show_bar(progress: Progress, title: str, total_bytes: int, done: threading.Event) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[rows]:,} rows  {task.fields[rate]:,.0f} rows/s  {task.fields[refused]:,} refused"),
+        TimeRemainingColumn(),
+    )
+    start = time.monotonic()
+    with Bar(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total_bytes, rows=0, rate=0.0, refused=0)
+        while True:
+            finished = done.wait(_BAR_SECONDS)
+            now = progress.snapshot()
+            rate = now.rows_read / max(time.monotonic() - start, 1e-9)
+            bar.update(task, completed=now.bytes_done, rows=now.rows_read, rate=rate, refused=now.rows_rejected)
+            if finished:
+                return

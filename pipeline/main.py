@@ -1,0 +1,199 @@
+"""The ``headrace`` command: argv to a subcommand, its exit code, and errors in words. Imports little, so help is fast."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline import __version__
+from pipeline import options as opt
+from pipeline.core.errors import HeadraceError, UsageError
+from pipeline.logs import configure_logging
+
+_EPILOG = """\
+exit codes: 0 done; 1 the run failed; 2 bad usage or configuration; 3 the data failed a guard,
+nothing was committed; 4 refused for safety.
+"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand: its words, what it does, where its ``execute(arguments, beam_arguments) -> int`` lives."""
+
+    words: tuple[str, ...]
+    help: str
+    module: str
+    options: tuple[opt.Option, ...]
+    positional: tuple[str, str, str] | None = None
+    """(name, nargs, help) of its positional argument, if it has one."""
+    takes_beam_options: bool = False
+    example: str = ""
+
+
+_INPUT_LESS = tuple(option for option in opt.INPUT if option.name != "input")
+_ENVIRONMENT = tuple(option for option in opt.SCHEMA if option.name != "schema")
+
+COMMANDS = (
+    Command(
+        ("schema", "infer"),
+        "Write a schema (schema.pbtxt) from data, to be read and corrected by a person.",
+        "schema_infer",
+        (*opt.INFER, *_INPUT_LESS, *opt.GENERAL),
+        ("input", "+", "files, folders or globs to learn from"),
+        example="headrace schema infer 'data/*.jsonl' --output schema.pbtxt",
+    ),
+    Command(
+        ("schema", "validate"),
+        "Check a schema file: what is wrong with it, by line, and which of its rules are not judged.",
+        "schema_validate",
+        (*_ENVIRONMENT[:1], *opt.GENERAL),
+        ("schema", "?", "the schema file"),
+        example="headrace schema validate schema.pbtxt",
+    ),
+    Command(
+        ("analyze",),
+        "Learn a transform (means, vocabularies, buckets) from the train split, without writing shards.",
+        "analyze",
+        opt.ANALYZE_OPTIONS,
+        takes_beam_options=True,
+        example="headrace analyze --input 'data/*.jsonl' --schema schema.pbtxt --features features.yaml --output tf",
+    ),
+    Command(
+        ("run",),
+        "Validate and transform records into TFRecord shards; refused rows go to the dead-letter archive.",
+        "run",
+        opt.RUN_OPTIONS,
+        takes_beam_options=True,
+        example="headrace run --input 'data/*.jsonl' --schema schema.pbtxt --features features.yaml "
+        "--output out --dead_letters dead",
+    ),
+    Command(
+        ("verify",),
+        "Check a committed run: every shard, every checksum, every count against the manifest.",
+        "verify",
+        opt.GENERAL,
+        ("run_dir", "1", "a run folder (OUTPUT/run=<id>), or an output folder, whose latest run is taken"),
+        example="headrace verify out",
+    ),
+    Command(
+        ("dlq", "summary"),
+        "Count dead letters by reason, feature, stage and source, with an example of each.",
+        "dlq_summary",
+        opt.GENERAL,
+        ("archive", "+", "archive files, folders or globs"),
+        example="headrace dlq summary dead",
+    ),
+    Command(
+        ("dlq", "show"),
+        "Print dead letters: where each came from, what is wrong with it, and its bytes.",
+        "dlq_show",
+        (*opt.DLQ_SHOW, *opt.GENERAL),
+        ("archive", "+", "archive files, folders or globs"),
+        example="headrace dlq show dead --reason wrong_type --limit 5",
+    ),
+)
+_GROUPS = {"schema": "Write and check schemas.", "dlq": "Look at dead letters."}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = opt.Parser(
+        prog="headrace",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Raw records in; TFRecord training shards and dead letters out.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    top = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=opt.Parser)
+    groups = {}
+    for command in COMMANDS:
+        first = command.words[0]
+        if len(command.words) == 1:
+            _add_command(top, command)
+            continue
+        if first not in groups:
+            group = top.add_parser(first, help=_GROUPS[first], description=_GROUPS[first], allow_abbrev=False)
+            groups[first] = group.add_subparsers(metavar="COMMAND", required=True, parser_class=opt.Parser)
+        _add_command(groups[first], command)
+    return parser
+
+
+def _add_command(subparsers: argparse._SubParsersAction[opt.Parser], command: Command) -> None:
+    beam = (
+        "\n\nApache Beam's own options are taken too (--runner, --project, ...)." if command.takes_beam_options else ""
+    )
+    parser = subparsers.add_parser(
+        command.words[-1],
+        help=command.help,
+        description=command.help,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"example:\n  {command.example}{beam}",
+    )
+    if command.positional:
+        name, nargs, text = command.positional
+        parser.add_argument(name, nargs=None if nargs == "1" else nargs, help=text, metavar=name.upper())
+    opt.add_options(parser, command.options)
+    parser.set_defaults(command=command, parser=parser)
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Read ``argv`` into the arguments of a command and the arguments that are Beam's.
+
+    Raises UsageError for anything unknown (naming the nearest known flag), missing or malformed.
+    """
+    parser = build_parser()
+    arguments, rest = parser.parse_known_args(_underscored(argv))
+    command: Command = arguments.command
+    own = [flag for action in arguments.parser._actions for flag in action.option_strings]
+    prog = "headrace " + " ".join(command.words)
+    if rest and command.takes_beam_options:
+        from pipeline.commands.beam_options import split_known
+
+        unknown, beam_flags = split_known(rest)
+        opt.refuse_unknown(prog, unknown, [*own, *beam_flags])
+        return arguments, rest
+    opt.refuse_unknown(prog, rest, own)
+    return arguments, []
+
+
+def _underscored(argv: Sequence[str]) -> list[str]:
+    """``--dead-letters`` is understood as ``--dead_letters``: flags are spelt with underscores, as Beam's are."""
+    result = []
+    for argument in argv:
+        name, equals, value = argument.partition("=")
+        result.append(name.replace("-", "_").replace("__", "--", 1) + equals + value if name[:2] == "--" else argument)
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; errors go to stderr in words, with a trace only at debug level."""
+    try:
+        arguments, beam_arguments = parse(sys.argv[1:] if argv is None else argv)
+        configure_logging(arguments.log_format)
+        module = importlib.import_module(f"pipeline.commands.{arguments.command.module}")
+        return int(module.execute(arguments, beam_arguments))
+    except HeadraceError as error:
+        kind = "usage" if isinstance(error, UsageError) else "failed"
+        print(f"headrace: {kind}: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        logging.getLogger(__name__).debug("storage fault", exc_info=True)
+        print(f"headrace: failed: storage: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("headrace: interrupted; nothing was committed", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The plan of a job: made by the launcher, kept in a file, read by the first step (never data in the graph)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+import apache_beam as beam
+
+from pipeline.core.records import Split, Task
+from pipeline.transforms import files
+
+
+def write_plan(uri: str, tasks: Sequence[Task]) -> None:
+    """Write the tasks as JSON lines; raises OSError."""
+    lines = [json.dumps(asdict(task), sort_keys=True, separators=(",", ":")) for task in tasks]
+    files.write_bytes(uri, ("\n".join(lines) + "\n").encode())
+
+
+def read_plan(uri: str) -> list[Task]:
+    """The tasks that ``write_plan`` wrote; raises OSError."""
+    return [_task(line) for line in files.read_bytes(uri).splitlines()]
+
+
+def _task(line: bytes) -> Task:
+    raw = json.loads(line)
+    return Task(raw["index"], tuple(Split(**split) for split in raw["splits"]), raw["seed"])
+
+
+class ReadPlan(beam.DoFn):  # type: ignore[misc]
+    """URI of a plan -> its tasks."""
+
+    def process(self, uri: str) -> Iterator[Task]:
+        """Read the plan; raises OSError."""
+        yield from read_plan(uri)

@@ -1,0 +1,241 @@
+"""From parts written aside to a committed run: settle the accounts, publish shards, manifest last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+import apache_beam as beam
+import google_crc32c
+
+from pipeline.core.accounts import balance
+from pipeline.core.errors import GuardError, HeadraceError
+from pipeline.core.manifest import Code, Counts, Input, Manifest, ShardEntry
+from pipeline.core.names import LATEST, MANIFEST
+from pipeline.core.quality import RunCounts, judge
+from pipeline.core.records import Json, ShardPart, TaskReport
+from pipeline.core.schema import schema_text
+from pipeline.core.settings import BuildSettings
+from pipeline.core.shards import Shard, plan_shards
+from pipeline.core.statistics import BatchStatistics
+from pipeline.features.artefact import HEADER
+from pipeline.transforms import files, names
+from pipeline.transforms.dead_letters import ArchiveFile
+from pipeline.transforms.plan import read_plan
+
+OUTCOME = "outcome.json"
+"""Why a run was not committed, left in the staging folder for the launcher: exit code and message."""
+
+
+@dataclass(frozen=True)
+class CommitSettings:
+    """All that committing needs to know of a run; ``artefact`` is the transform to keep with it, if any."""
+
+    build: BuildSettings
+    run_id: str
+    output: str
+    run_folder: str
+    dead_letter_folder: str
+    plan_uri: str
+    job_name: str
+    started: str
+    code: Code
+    inputs: tuple[Input, ...]
+    feature_spec: Json = field(hash=False)
+    min_shards: int = 1
+    max_rejected_fraction: float = 1.0
+    previous_run_id: str | None = None
+    options: Json = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """What settling found: the counts, the verdict and the merged statistics."""
+
+    counts: Counts
+    quality: Json
+    statistics: bytes
+
+
+class Settle(beam.DoFn):  # type: ignore[misc]
+    """All reports of a run -> its shards to publish, and its accounts (tagged); or an error and no commit."""
+
+    def __init__(self, settings: CommitSettings) -> None:
+        self._settings = settings
+
+    def process(self, gathered: tuple[None, dict[str, Iterable[Any]]]) -> Iterator[Any]:
+        """Balance and judge. Raises HeadraceError (accounts) or GuardError (data), leaving the reason in OUTCOME."""
+        try:
+            accounts, parts = self._settle(gathered[1])
+        except HeadraceError as error:
+            outcome = {"exit_code": error.exit_code, "message": str(error)}
+            files.write_bytes(files.join(self._settings.build.staging, OUTCOME), json.dumps(outcome).encode())
+            raise
+        # From here the run of this name, if there is one, is being replaced: without its manifest it is no run.
+        files.delete([files.join(self._settings.run_folder, MANIFEST)])
+        yield beam.pvalue.TaggedOutput(names.ACCOUNTS, accounts)
+        yield from plan_shards(
+            parts,
+            target_shard_bytes=self._settings.build.target_shard_bytes,
+            min_shards=self._settings.min_shards,
+        )
+
+    def _settle(self, gathered: dict[str, Iterable[Any]]) -> tuple[Accounts, list[ShardPart]]:
+        settings = self._settings
+        reports: list[TaskReport] = list(gathered[names.REPORTS])
+        archives: list[ArchiveFile] = list(gathered[names.DEAD_LETTERS])
+        shuffled: list[ShardPart] | None = list(gathered[names.PARTS]) if names.PARTS in gathered else None
+        parts = [part for report in reports for part in report.parts] if shuffled is None else shuffled
+        counts = balance(
+            reports,
+            planned=read_plan(settings.plan_uri),
+            dead_letters_written=sum(archive.rows for archive in archives),
+            shuffled_parts=shuffled,
+        )
+        keep = {uri for archive in archives for uri in archive.uris}
+        files.delete([uri for uri in files.list_folder(settings.dead_letter_folder) if uri not in keep])
+        statistics = BatchStatistics.from_bytes(next(iter(gathered[names.STATISTICS])))
+        verdict = judge(
+            statistics,
+            settings.build.input.load_schema(),
+            counts=RunCounts(counts.read, counts.written, counts.dead_lettered_by_reason, counts.blank),
+            max_rejected_fraction=settings.max_rejected_fraction,
+        )
+        if not verdict.ok:
+            raise GuardError("\n".join(finding.message for finding in verdict.findings))
+        return Accounts(counts, verdict.as_json(), statistics.to_bytes()), parts
+
+
+def feature_spec_of(described: Json) -> Json:
+    """What the manifest says of the features in a record, out of an artefact's header or a transformer's own words."""
+    return {"features": described["features"], "labels": list(described["labels"])}
+
+
+class MergeStatistics(beam.CombineFn):  # type: ignore[misc]
+    """Serialised statistics -> one; merging is exact in any order, so the same run gives the same statistics."""
+
+    def create_accumulator(self) -> bytes:
+        """Nothing merged yet."""
+        return b""
+
+    def add_input(self, accumulator: bytes, state: bytes) -> bytes:
+        """Merge one more state."""
+        if not accumulator:
+            return state
+        merged = BatchStatistics.from_bytes(accumulator).merge(BatchStatistics.from_bytes(state))
+        return merged.to_bytes()
+
+    def merge_accumulators(self, accumulators: Iterable[bytes]) -> bytes:
+        """Merge states, those of nothing left out."""
+        merged = b""
+        for state in accumulators:
+            merged = self.add_input(merged, state) if state else merged
+        return merged
+
+    def extract_output(self, accumulator: bytes) -> bytes:
+        """The merged state."""
+        return accumulator
+
+
+class PublishShard(beam.DoFn):  # type: ignore[misc]
+    """A planned shard -> its entry in the manifest; parts become the file by a rename, or by being copied one after
+    the other. Safe to repeat at any point: a part that is gone was published by an earlier attempt."""
+
+    def __init__(self, run_folder: str) -> None:
+        self._run_folder = run_folder
+
+    def process(self, shard: Shard) -> Iterator[ShardEntry]:
+        """Publish one shard; raises OSError for storage faults and for a published file of the wrong size."""
+        target = files.join(self._run_folder, str(shard.name))
+        if len(shard.parts) == 1:
+            self._move(shard, target)
+        else:
+            self._concatenate(shard, target)
+        yield ShardEntry.of(shard)
+
+    def _move(self, shard: Shard, target: str) -> None:
+        try:
+            files.rename(shard.parts[0].uri, target)
+        except FileNotFoundError:
+            if files.size_of(target) != shard.size_bytes:
+                raise OSError(f"part {shard.parts[0].uri} is gone and {target} is not its shard") from None
+
+    def _concatenate(self, shard: Shard, target: str) -> None:
+        with files.create(target) as sink:
+            for part in shard.parts:
+                with files.open_read(part.uri) as source:
+                    crc = 0
+                    for piece in files.copy_stream(source, sink):
+                        crc = google_crc32c.extend(crc, piece)
+                if crc != part.crc32c:
+                    raise OSError(f"part {part.uri} was damaged in storage: its checksum differs from what was written")
+
+
+class Commit(beam.DoFn):  # type: ignore[misc]
+    """All published shards -> the manifest, written last, and LATEST. Safe to repeat."""
+
+    def __init__(self, settings: CommitSettings) -> None:
+        self._settings = settings
+
+    def process(
+        self, published: tuple[None, Iterable[ShardEntry]], accounts: Accounts, artefact: str | None = None
+    ) -> Iterator[str]:
+        """Commit the run; yields the manifest's URI. Raises OSError for storage faults."""
+        settings = self._settings
+        shards = tuple(sorted(published[1], key=lambda entry: entry.name))
+        kept = {files.join(settings.run_folder, shard.name) for shard in shards}
+        kept |= self._write_beside(accounts, artefact)
+        files.delete([uri for uri in files.list_folder(settings.run_folder) if uri not in kept])
+        manifest_uri = files.join(settings.run_folder, MANIFEST)
+        files.write_bytes(manifest_uri, self._manifest(shards, accounts, artefact).to_json())
+        files.write_bytes(files.join(settings.output, LATEST), f"{settings.run_id}\n".encode())
+        yield manifest_uri
+
+    def _write_beside(self, accounts: Accounts, artefact: str | None) -> set[str]:
+        """Write what lies beside the shards; returns the files written."""
+        settings = self._settings
+        schema = settings.build.input.load_schema()
+        statistics = BatchStatistics.from_bytes(accounts.statistics).to_proto(dataset_name=settings.run_id)
+        written = {
+            "schema.pbtxt": schema_text(schema.proto).encode(),
+            "stats.pb": statistics.SerializeToString(deterministic=True),
+        }
+        uris = set()
+        for name, data in written.items():
+            uris.add(files.join(settings.run_folder, name))
+            files.write_bytes(files.join(settings.run_folder, name), data)
+        for source in files.list_folder(artefact) if artefact else ():
+            target = files.join(settings.run_folder, "transform_fn", source[len(artefact or "") :].lstrip("/"))
+            uris.add(target)
+            files.write_bytes(target, files.read_bytes(source))
+        return uris
+
+    def _manifest(self, shards: tuple[ShardEntry, ...], accounts: Accounts, artefact: str | None) -> Manifest:
+        settings = self._settings
+        features, fingerprint = settings.feature_spec, None
+        if artefact:
+            header = json.loads(files.read_bytes(files.join(artefact, HEADER)))
+            features, fingerprint = feature_spec_of(header), header["content_fingerprint"]
+        return Manifest(
+            run_id=settings.run_id,
+            job_name=settings.job_name,
+            job_id="",
+            started=settings.started,
+            finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            code=settings.code,
+            inputs=settings.inputs,
+            schema_fingerprint=settings.build.input.load_schema().fingerprint,
+            transform_fingerprint=fingerprint,
+            layout=settings.build.layout,
+            feature_spec=features,
+            compression="none",
+            splits=settings.build.splits,
+            shards=shards,
+            counts=accounts.counts,
+            quality=accounts.quality,
+            previous_run_id=settings.previous_run_id,
+            options=settings.options,
+        )
