@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
 from datetime import datetime, timezone
 
 
@@ -44,8 +48,32 @@ def configure_logging(log_format: str | None) -> None:
 
 
 def quiet_libraries() -> None:
-    """Keep TensorFlow's and absl's start-up chatter off stderr; must run before they are imported."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    """Keep libraries' start-up chatter off stderr, and their arithmetic the same everywhere; before any import."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # oneDNN rounds differently from machine to machine
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     for name in ("absl", "tensorflow", "apache_beam"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+
+
+@contextlib.contextmanager
+def silent_imports() -> Iterator[None]:
+    """Hold back what native libraries print to stderr while they load (absl, before its settings are read).
+
+    What they said is shown after all if the import fails.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(kept, said.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -1,4 +1,4 @@
-"""The ``headrace`` command: argv to a subcommand, its exit code, and errors in words. Imports little, so help is fast."""
+"""The ``headrace`` command: argv to a subcommand, its exit code, errors in words. Imports little: help is fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pipeline import __version__
 from pipeline import options as opt
 from pipeline.core.errors import HeadraceError, UsageError
-from pipeline.logs import configure_logging
+from pipeline.logs import configure_logging, silent_imports
 
 _EPILOG = """\
 exit codes: 0 done; 1 the run failed; 2 bad usage or configuration; 3 the data failed a guard,
@@ -177,7 +177,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments, beam_arguments = parse(sys.argv[1:] if argv is None else argv)
         configure_logging(arguments.log_format)
-        module = importlib.import_module(f"pipeline.commands.{arguments.command.module}")
+        with silent_imports():
+            module = importlib.import_module(f"pipeline.commands.{arguments.command.module}")
         return int(module.execute(arguments, beam_arguments))
     except HeadraceError as error:
         kind = "usage" if isinstance(error, UsageError) else "failed"
