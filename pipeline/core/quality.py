@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from pipeline.core.records import Json, TaskReport
+from pipeline.core.records import Json
 from pipeline.core.schema import Feature, Kind, Schema
 from pipeline.core.statistics import BatchStatistics, FeatureStatistics
 
@@ -24,26 +24,10 @@ class RunCounts:
     rejected: tuple[tuple[str, int], ...] = ()
     blank: int = 0
 
-    @classmethod
-    def of_reports(cls, reports: Iterable[TaskReport]) -> RunCounts:
-        """The sums over the reports of all tasks."""
-        read = written = blank = 0
-        rejected: dict[str, int] = {}
-        for report in reports:
-            read, written, blank = read + report.rows_read, written + report.rows_written, blank + report.rows_blank
-            for code, rows in report.rejected:
-                rejected[code] = rejected.get(code, 0) + rows
-        return cls(read, written, tuple(sorted(rejected.items())), blank)
-
     @property
     def rejected_total(self) -> int:
         """Rows refused, all reasons together."""
         return sum(rows for _, rows in self.rejected)
-
-    @property
-    def balanced(self) -> bool:
-        """Whether every row read was either written or refused."""
-        return self.read == self.written + self.rejected_total
 
 
 @dataclass(frozen=True, slots=True)

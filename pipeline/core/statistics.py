@@ -207,7 +207,7 @@ class _Column:
             sampled[:] = [token_of(value) for value in self.finite.take(pa.array(places)).to_pylist()]
             distinct = Distinct.of(self.finite)
         else:
-            sampled = self.finite[places].astype(np.float64) + 0.0  # one zero, not 0.0 and -0.0
+            sampled = self.finite[places].astype(np.float64) + 0.0
         return FeatureStatistics(
             self._name,
             self._kind,
@@ -240,8 +240,8 @@ def _numbers_of(values: npt.NDArray[Any]) -> tuple[Numbers, npt.NDArray[Any]]:
         count,
         total=count * middle + rest,
         squares=spread + 2 * middle * rest + count * middle * middle,
-        low=float(values.min()),
-        high=float(values.max()),
+        low=float(values.min()) + 0.0,  # one zero, not 0.0 and -0.0
+        high=float(values.max()) + 0.0,
         zeros=count - int(np.count_nonzero(values)),
         nans=nans,
         infinities=infinities,

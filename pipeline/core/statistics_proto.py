@@ -84,8 +84,8 @@ def _fill_numbers(out: Any, feature: FeatureStatistics, numbers: Numbers) -> Non
     edges = width if numbers.low < numbers.high else np.array([numbers.low, numbers.high])
     scale = numbers.count / len(values)
     _fill_histogram(out.histograms.add(), numbers, edges, counts * scale)
-    quantiles = np.quantile(values, np.linspace(0, 1, BUCKETS + 1), method="inverted_cdf")
-    quantiles[0], quantiles[-1] = numbers.low, numbers.high
+    ranks = [-(-len(values) * step // BUCKETS) - 1 for step in range(1, BUCKETS)]
+    quantiles = np.array([numbers.low, *values[ranks], numbers.high])
     by_rank = out.histograms.add(type=statistics_pb2.Histogram.QUANTILES)
     _fill_histogram(by_rank, numbers, quantiles, np.full(BUCKETS, numbers.count / BUCKETS))
 
