@@ -56,6 +56,7 @@ PARSED_SCHEMA = fastavro.parse_schema(SCHEMA)
 """``SCHEMA`` as fastavro prepares it, once a process."""
 
 _BLOCK_BYTES, _SYNC_BYTES = 256 << 10, 16
+_PIECE_BYTES = 1 << 20
 
 
 X = 1
@@ -88,6 +89,23 @@ def write_archive(stream: BinaryIO, letters: Iterable[DeadLetter]) -> int:
         sync_marker=marker,
     )
     return written
+
+
+def spill(source: BinaryIO, offset: int, *, length: int, sink: BinaryIO) -> str:
+    """Copies ``length`` bytes at ``offset`` of a seekable source into ``sink``; returns their sha256 in hexadecimal.
+
+    Holds 1 MiB at a time. Raises OSError where the source ends early: it changed since it was read.
+    """
+    digest, left = hashlib.sha256(), length
+    source.seek(offset)
+    while left:
+        piece = source.read(min(left, _PIECE_BYTES))
+        if not piece:
+            raise OSError(f"the input ended {left} bytes before the end of a row of {length} bytes at byte {offset}")
+        digest.update(piece)
+        sink.write(piece)
+        left -= len(piece)
+    return digest.hexdigest()
 
 
 def to_record(letter: DeadLetter) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO
 
 from pipeline.core.records import Fault, Rejection
 from pipeline.core.text import cut_utf8
@@ -33,7 +32,6 @@ OWN_NAMES = frozenset(
 """The names of our attributes. They are an API: alerts and replays read them."""
 
 _ID_VERSION = b"headrace dead letter 1\n"
-_PIECE_BYTES = 1 << 20
 _WITHHELD = "details withheld because of --redact_features"
 
 
@@ -129,7 +127,7 @@ def from_rejection(
 
     ``failed_at`` is given (the run's start), never read from a clock: a retry must make the same bytes. Where
     ``rejection.payload`` is None, ``payload_uri`` and ``payload_sha256`` are left empty: the caller spills the
-    row (``spill``) and adds them with ``dataclasses.replace``.
+    row (``core.archive.spill``) and adds them with ``dataclasses.replace``.
     """
     source = source_of(rejection.uri, rejection.offset)
     payload = rejection.payload
@@ -150,23 +148,6 @@ def from_rejection(
         attempt=attempt,
         attributes=tuple(sorted((_clean(key), _clean(value)) for key, value in (attributes or {}).items())),
     )
-
-
-def spill(source: BinaryIO, offset: int, *, length: int, sink: BinaryIO) -> str:
-    """Copies ``length`` bytes at ``offset`` of a seekable source into ``sink``; returns their sha256 in hexadecimal.
-
-    Holds 1 MiB at a time. Raises OSError where the source ends early: it changed since it was read.
-    """
-    digest, left = hashlib.sha256(), length
-    source.seek(offset)
-    while left:
-        piece = source.read(min(left, _PIECE_BYTES))
-        if not piece:
-            raise OSError(f"the input ended {left} bytes before the end of a row of {length} bytes at byte {offset}")
-        digest.update(piece)
-        sink.write(piece)
-        left -= len(piece)
-    return digest.hexdigest()
 
 
 def redact(faults: Iterable[Fault], names: frozenset[str]) -> tuple[Fault, ...]:

@@ -1,6 +1,7 @@
 """The archive: round trip, same bytes every time, and every kind of damage told while good blocks are used."""
 
 import dataclasses
+import hashlib
 import io
 import zlib
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.archive import PARSED_SCHEMA, to_record, write_archive
+from pipeline.core.archive import PARSED_SCHEMA, spill, to_record, write_archive
 from pipeline.core.archive_reader import ArchiveDamage, read_archive
 from pipeline.core.reasons import Reason, Stage
 from pipeline.core.records import Fault, Rejection
@@ -159,3 +160,30 @@ def test_no_block_content_raises(block, count):
     good, damage = read_all(hostile(count, block))
     assert good == []
     assert damage or count == 0 or not block
+
+
+@given(data=st.binary(max_size=100), bounds=st.tuples(st.integers(0, 100), st.integers(0, 100)))
+def test_spilled_bytes_are_exactly_the_row_s(data, bounds):
+    start, end = sorted(min(bound, len(data)) for bound in bounds)
+    sink = io.BytesIO()
+    digest = spill(io.BytesIO(data), start, length=end - start, sink=sink)
+    assert sink.getvalue() == data[start:end]
+    assert digest == hashlib.sha256(data[start:end]).hexdigest()
+
+
+def test_a_spill_from_a_shrunken_file_is_a_storage_fault():
+    with pytest.raises(OSError, match="ended 3 bytes before the end of a row of 10 bytes at byte 2"):
+        spill(io.BytesIO(b"x" * 9), 2, length=10, sink=io.BytesIO())
+
+
+def test_a_spill_holds_little_at_a_time():
+    class Watched(io.BytesIO):
+        largest = 0
+
+        def read(self, size=-1):
+            self.largest = max(self.largest, size if size >= 0 else 1 << 60)
+            return super().read(size)
+
+    source = Watched(bytes(5 << 20))
+    spill(source, 0, length=5 << 20, sink=io.BytesIO())
+    assert source.largest <= 1 << 20

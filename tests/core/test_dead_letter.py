@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import io
 import re
 
 import pytest
@@ -21,7 +20,6 @@ from pipeline.core.dead_letter import (
     parse_source,
     redact,
     source_of,
-    spill,
     to_attributes,
 )
 from pipeline.core.reasons import Reason, Stage
@@ -211,30 +209,3 @@ def test_golden_attributes():
         "dlq_payload_uri": "gs://d/x.bin",
         "dlq_payload_sha256": "ff",
     }
-
-
-@given(data=st.binary(max_size=100), bounds=st.tuples(st.integers(0, 100), st.integers(0, 100)))
-def test_spilled_bytes_are_exactly_the_row_s(data, bounds):
-    start, end = sorted(min(bound, len(data)) for bound in bounds)
-    sink = io.BytesIO()
-    digest = spill(io.BytesIO(data), start, length=end - start, sink=sink)
-    assert sink.getvalue() == data[start:end]
-    assert digest == hashlib.sha256(data[start:end]).hexdigest()
-
-
-def test_a_spill_from_a_shrunken_file_is_a_storage_fault():
-    with pytest.raises(OSError, match="ended 3 bytes before the end of a row of 10 bytes at byte 2"):
-        spill(io.BytesIO(b"x" * 9), 2, length=10, sink=io.BytesIO())
-
-
-def test_a_spill_holds_little_at_a_time():
-    class Watched(io.BytesIO):
-        largest = 0
-
-        def read(self, size=-1):
-            self.largest = max(self.largest, size if size >= 0 else 1 << 60)
-            return super().read(size)
-
-    source = Watched(bytes(5 << 20))
-    spill(source, 0, length=5 << 20, sink=io.BytesIO())
-    assert source.largest <= 1 << 20
