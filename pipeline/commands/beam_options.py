@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,8 +35,6 @@ def pipeline_options(beam_arguments: Sequence[str], *, threads: int | None) -> P
 
     ``DirectRunner`` is a switch that may fetch another runner; a local run names its runner.
     """
-    import os
-
     given = {argument.split("=", 1)[0] for argument in beam_arguments}
     flags = list(beam_arguments)
     if "--runner" not in given:
@@ -47,3 +46,11 @@ def pipeline_options(beam_arguments: Sequence[str], *, threads: int | None) -> P
         # Arrow, TFT and the encoder release the interpreter lock: threads scale, processes would each load TensorFlow.
         flags.append("--direct_running_mode=multi_threading")
     return PipelineOptions(flags)
+
+
+LOCAL_RUNNERS = ("FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "PrismRunner")
+
+
+def is_local(options: PipelineOptions) -> bool:
+    """Whether the chosen runner works in this process or on this machine, so that we wait for it."""
+    return str(options.get_all_options()["runner"]).split(".")[-1] in LOCAL_RUNNERS

@@ -12,7 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipeline.commands.beam_options import pipeline_options
+from pipeline.commands.beam_options import is_local, pipeline_options
 from pipeline.commands.prepare import Plan, prepare_run
 from pipeline.console import size, watching
 from pipeline.core.errors import GuardError, HeadraceError
@@ -25,18 +25,16 @@ from pipeline.transforms import files
 from pipeline.transforms.publish import OUTCOME, CommitSettings
 
 _LOG = logging.getLogger(__name__)
-LOCAL_RUNNERS = ("FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "PrismRunner")
 
 
 def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     """Run the job; 0 when it is committed (or, on a remote runner, submitted). Raises HeadraceError otherwise."""
     options = pipeline_options(beam_arguments, threads=arguments.threads)
-    chosen = options.get_all_options()
-    job, plan = prepare_run(arguments, job_name=chosen.get("job_name"))
+    job, plan = prepare_run(arguments, job_name=options.get_all_options().get("job_name"))
     _announce(job, plan)
     pipeline = beam.Pipeline(options=options)
     build_batch(pipeline, job)
-    if chosen["runner"].split(".")[-1] not in LOCAL_RUNNERS:
+    if not is_local(options):
         result = pipeline.run()
         print(json.dumps({"job_id": getattr(result, "job_id", lambda: "")(), "run_id": job.commit.run_id}))
         return 0
