@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import google_crc32c
 import numpy as np
@@ -201,5 +202,6 @@ def test_the_plan_is_the_same_in_another_process():
         "from tests.core.test_shards import *\n"
         "print([[s.start for s in t.splits] + [t.seed] for t in plan(split_list([3 * MIB] * 50))])"
     )
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    root = Path(__file__).parents[2]
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root).stdout
     assert out.strip() == str([[s.start for s in task.splits] + [task.seed] for task in plan(splits)])

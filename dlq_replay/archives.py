@@ -1,0 +1,58 @@
+"""Which archives a command line means, and their dead letters one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline.core.archive_reader import ArchiveDamage, read_archive
+from pipeline.core.dead_letter import DeadLetter
+from pipeline.core.errors import UsageError
+from pipeline.core.records import InputFile, Opener
+from pipeline.core.text import printable
+
+ARCHIVE_SUFFIX = ".avro"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A part of the archive ``uri`` that could not be read, from byte ``offset`` on."""
+
+    uri: str
+    offset: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{printable(self.uri, 300)} at byte {self.offset}: {self.what}"
+
+
+def resolve_archives(patterns: Sequence[str], list_files: Callable[[str], Iterable[InputFile]]) -> list[str]:
+    """The archives that files, folders (looked through recursively) or globs name, each once, sorted.
+
+    ``list_files`` gives the files that one pattern names. A file given by its own name is taken whatever it is
+    called; of a folder or glob only ``*.avro``, since spilled rows lie beside archives. Raises UsageError for a
+    pattern that names none.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        names = [file.uri for file in list_files(pattern)]
+        archives = [name for name in names if name == pattern or name.endswith(ARCHIVE_SUFFIX)]
+        if not archives:
+            met = f"{len(names)} files, none of which ends in {ARCHIVE_SUFFIX}" if names else "no file at all"
+            raise UsageError(
+                f"no dead-letter archive at {printable(pattern, 300)!r}: it names {met}. "
+                "Give the folder that was --dead_letters of a run, or a file or glob in it"
+            )
+        found.update(archives)
+    return sorted(found)
+
+
+def read_letters(uris: Iterable[str], open_file: Opener) -> Iterator[DeadLetter | Damage]:
+    """The dead letters of all archives in order, with a ``Damage`` in the place of each part that cannot be read.
+
+    Raises only storage faults (OSError).
+    """
+    for uri in uris:
+        with open_file(uri) as stream:
+            for item in read_archive(stream):
+                yield Damage(uri, item.offset, item.what) if isinstance(item, ArchiveDamage) else item
