@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ from pipeline.core.schema import INT64_MAX, INT64_MIN, Feature, Kind, Schema
 
 Value = int | float | bytes
 Values = Sequence[Value | None]
+
+REFUSED: Final = object()
+"""Stands for a value that its decoder refused: counted, otherwise not looked at."""
 
 _SHOWN_CHARACTERS = 64
 _FLOAT32 = struct.Struct("<f")
@@ -70,76 +74,84 @@ def check_missing(feature: Feature) -> list[Fault]:
     return [Fault(Reason.MISSING_FEATURE, f"required feature {show(feature.name)} is missing", feature.name)]
 
 
-def check_feature(feature: Feature, values: Values | None) -> list[Fault]:
-    """The faults of one feature of one row (see ``check_values``): at most one for each reason."""
-    name = show(feature.name)
+def check_feature(feature: Feature, values: Sequence[Any] | None) -> list[Fault]:
+    """The faults of one feature of one row (see ``check_values``): at most one for each reason.
+
+    A value may be ``REFUSED``, where its decoder has found a fault already.
+    """
     if values is None:
         if not feature.required:
             return []
-        return [Fault(Reason.NULL_FEATURE, f"required feature {name} is null", feature.name)]
-    faults = {fault.reason: fault for fault in _count_faults(feature, len(values))}
+        return [Fault(Reason.NULL_FEATURE, f"required feature {show(feature.name)} is null", feature.name)]
+    faults: dict[Reason, Fault] = {}
+    least, most = value_limits(feature)
+    if len(values) < least or (most is not None and len(values) > most):
+        fault = _count_fault(feature, len(values))
+        faults[fault.reason] = fault
     for index, value in enumerate(values):
         for reason, complaint in _value_faults(feature, value):
             if reason not in faults:
                 place = "" if feature.scalar else f"value {index} of "
-                faults[reason] = Fault(reason, f"{place}feature {name} {complaint}", feature.name)
+                faults[reason] = Fault(reason, f"{place}feature {show(feature.name)} {complaint}", feature.name)
     return list(faults.values())
 
 
-def _count_faults(feature: Feature, count: int) -> Iterator[Fault]:
+def _count_fault(feature: Feature, count: int) -> Fault:
     least, most = value_limits(feature)
-    wanted = f"the schema wants {least}" if least == most else f"the schema wants {least} to {most or 'any number'}"
-    message = f"feature {show(feature.name)} has {count} values, {wanted}"
-    if count < least:
-        yield Fault(Reason.TOO_FEW_VALUES, message, feature.name)
-    if most is not None and count > most:
-        yield Fault(Reason.TOO_MANY_VALUES, message, feature.name)
+    wanted = str(least) if least == most else f"{least} or more" if most is None else f"{least} to {most}"
+    message = f"feature {show(feature.name)} has {count} values, the schema wants {wanted}"
+    return Fault(Reason.TOO_FEW_VALUES if count < least else Reason.TOO_MANY_VALUES, message, feature.name)
 
 
-def _value_faults(feature: Feature, value: Value | None) -> Iterator[tuple[Reason, str]]:
+# Each of these gives (reason, complaint) pairs; nothing, the common case, costs no allocation.
+_Complaints = Sequence[tuple[Reason, str]]
+
+
+def _value_faults(feature: Feature, value: Any) -> _Complaints:
+    if value is REFUSED:
+        return ()
     if value is None:
-        yield Reason.NULL_FEATURE, "is null"
-    elif feature.kind is Kind.BYTES:
-        yield from _bytes_faults(feature, value)
-    elif feature.kind is Kind.INT:
-        yield from _int_faults(feature, value)
-    else:
-        yield from _float_faults(feature, value)
+        return [(Reason.NULL_FEATURE, "is null")]
+    if feature.kind is Kind.BYTES:
+        return _bytes_faults(feature, value)
+    return _int_faults(feature, value) if feature.kind is Kind.INT else _float_faults(feature, value)
 
 
-def _bytes_faults(feature: Feature, value: Value) -> Iterator[tuple[Reason, str]]:
+def _bytes_faults(feature: Feature, value: bytes) -> _Complaints:
     allowed = _allowed_bytes(feature)
-    if allowed is not None and value not in allowed:
-        yield Reason.NOT_IN_DOMAIN, f"is {show(value)}, not one of its {len(allowed)} allowed values"
+    if allowed is None or value in allowed:
+        return ()
+    return [(Reason.NOT_IN_DOMAIN, f"is {show(value)}, not one of its {len(allowed)} allowed values")]
 
 
-def _int_faults(feature: Feature, value: Value) -> Iterator[tuple[Reason, str]]:
-    if not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
-        yield Reason.INT_OVERFLOW, f"is {show(value)}, which does not fit in 64 bits"
-        return
-    yield from _range_faults(value, feature.int_min, feature.int_max)
+def _int_faults(feature: Feature, value: int) -> _Complaints:
+    if not INT64_MIN <= value <= INT64_MAX:
+        return [(Reason.INT_OVERFLOW, f"is {show(value)}, which does not fit in 64 bits")]
+    faults = _range_faults(value, feature.int_min, feature.int_max)
     if feature.bool_domain is not None and value not in (0, 1):
-        yield Reason.NOT_IN_DOMAIN, f"is {show(value)}, a truth value is 0 or 1"
+        return [*faults, (Reason.NOT_IN_DOMAIN, f"is {show(value)}, a truth value is 0 or 1")]
+    return faults
 
 
-def _float_faults(feature: Feature, value: Value) -> Iterator[tuple[Reason, str]]:
+def _float_faults(feature: Feature, value: float) -> _Complaints:
     # Judged as it will be stored, in float32: else 0.1 would exceed a maximum of 0.1 (a float in the proto).
     try:
         stored = _FLOAT32.unpack(_FLOAT32.pack(float(value)))[0]
     except OverflowError:
-        yield Reason.FLOAT_OVERFLOW, f"is {show(value)}, which does not fit in float32"
-        return
+        return [(Reason.FLOAT_OVERFLOW, f"is {show(value)}, which does not fit in float32")]
+    faults = _range_faults(stored, feature.float_min, feature.float_max)
     if (feature.disallow_nan and math.isnan(stored)) or (feature.disallow_inf and math.isinf(stored)):
-        yield Reason.NON_FINITE, f"is {stored}, which the schema disallows"
-    yield from _range_faults(stored, feature.float_min, feature.float_max)
+        return [(Reason.NON_FINITE, f"is {stored}, which the schema disallows"), *faults]
+    return faults
 
 
-def _range_faults(value: Value, low: float | None, high: float | None) -> Iterator[tuple[Reason, str]]:
+def _range_faults(value: float, low: float | None, high: float | None) -> _Complaints:
     # Written so that NaN, where allowed, is in every range (as in TFDV).
-    if low is not None and value < low:  # type: ignore[operator]
-        yield Reason.OUT_OF_RANGE, f"is {show(value)}, below the minimum {low}"
-    if high is not None and value > high:  # type: ignore[operator]
-        yield Reason.OUT_OF_RANGE, f"is {show(value)}, above the maximum {high}"
+    if low is not None and value < low:
+        return [(Reason.OUT_OF_RANGE, f"is {show(value)}, below the minimum {low}")]
+    if high is not None and value > high:
+        return [(Reason.OUT_OF_RANGE, f"is {show(value)}, above the maximum {high}")]
+    return ()
 
 
 def _allowed_bytes(feature: Feature) -> tuple[bytes, ...] | None:

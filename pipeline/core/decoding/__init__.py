@@ -46,8 +46,8 @@ class DecoderSettings:
                 raise UsageError(f"{name} is {getattr(self, name)}: give a number of at least 1")
         if self.max_record_bytes > 1 << 30:
             raise UsageError(f"max_record_bytes is {self.max_record_bytes}: at most {1 << 30} (1 GiB) can be held")
-        if self.max_depth > 512:
-            raise UsageError(f"max_depth is {self.max_depth}: the parser's own stack allows at most 512")
+        if self.max_depth > 256:
+            raise UsageError(f"max_depth is {self.max_depth}: the parser's own stack allows at most 256")
 
 
 @dataclass(frozen=True)
