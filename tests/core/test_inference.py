@@ -283,3 +283,11 @@ def test_the_header_of_the_file_is_a_comment() -> None:
     comment = text.split("\n\n")[0]
     assert all(line.startswith("#") for line in comment.split("\n"))
     assert load_schema(text).features[0].name == "a"
+
+
+def test_merged_parts_remember_each_others_strings() -> None:
+    parts = [SchemaInference(), SchemaInference()]
+    for part, value in zip(parts, "ab", strict=True):
+        part.add_rows([{"k": value}] * 50)
+    (found,) = parts[0].merge(parts[1]).result().schema.feature
+    assert list(found.string_domain.value) == ["a", "b"]
