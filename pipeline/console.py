@@ -17,7 +17,7 @@ _BAR_SECONDS = 0.2
 
 
 def describe(now: Snapshot, *, total_bytes: int, seconds: float) -> str:
-    """One line: share done, bytes, rows a second, refused so far, time left. ``seconds`` is the time since the start."""
+    """One line: share done, bytes, rows a second, refused so far, time left. ``seconds`` have passed since the start."""
     share = now.bytes_done / total_bytes if total_bytes else 1.0
     rate = now.rows_read / seconds if seconds > 0 else 0.0
     left = seconds / share - seconds if 0 < share < 1 else 0.0

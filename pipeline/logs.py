@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
+_CHATTY = ("absl", "tensorflow", "apache_beam", "tensorflow_transform", "root")
+
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line with ``severity``, ``time`` (RFC 3339), ``message`` and ``logger``."""
@@ -38,6 +40,7 @@ def configure_logging(log_format: str | None) -> None:
     """
     chosen = log_format or ("text" if sys.stderr.isatty() else "json")
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_is_worth_showing)
     handler.setFormatter(JsonFormatter() if chosen == "json" else logging.Formatter("%(levelname)s %(message)s"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -47,12 +50,18 @@ def configure_logging(log_format: str | None) -> None:
     quiet_libraries()
 
 
+def _is_worth_showing(record: logging.LogRecord) -> bool:
+    """Libraries that set their own levels while they load (absl, TFT) are heard from ERROR on."""
+    ours = record.name.split(".")[0] in ("pipeline", "dlq_replay")
+    return ours or record.levelno >= logging.ERROR or record.name.split(".")[0] not in _CHATTY
+
+
 def quiet_libraries() -> None:
     """Keep libraries' start-up chatter off stderr, and their arithmetic the same everywhere; before any import."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # oneDNN rounds differently from machine to machine
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    for name in ("absl", "tensorflow", "apache_beam"):
+    for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -16,13 +16,13 @@ from pipeline.core.shards import Shuffle
 
 @dataclass(frozen=True)
 class InputSettings:
-    """How input is read and judged. ``schema`` is the serialised proto; ``required`` are features the transform needs."""
+    """How input is read and judged. ``schema`` is the serialised proto, ``required`` what the transform needs."""
 
     format: str
     schema: bytes
     environment: str = "TRAINING"
     required: tuple[str, ...] = ()
-    decoding: DecoderSettings = DecoderSettings()
+    decoding: DecoderSettings = field(default_factory=DecoderSettings)
 
     def load_schema(self) -> Schema:
         """The schema's rules for the environment, with ``required`` features required."""

@@ -1,0 +1,61 @@
+"""``headrace verify``: is a committed run whole? Every shard, every checksum, every count."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+
+from pipeline.console import size, watching
+from pipeline.core.errors import GuardError, UsageError
+from pipeline.core.manifest import Manifest
+from pipeline.core.names import LATEST, MANIFEST, run_folder
+from pipeline.core.progress import Progress
+from pipeline.core.verify import VerifyReport, verify_run
+from pipeline.transforms import files
+
+
+def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
+    """Verify and print what was found; 0 for a good run, 3 for a damaged one. Raises UsageError where there is none."""
+    run_dir = find_run(arguments.run_dir)
+    progress = Progress()
+
+    def add(count: int) -> None:
+        progress.add(bytes_done=count)
+
+    with watching(progress, title="verify", total_bytes=_total_bytes(run_dir)):
+        report = verify_run(run_dir, files.list_folder, files.open_read, progress=add)
+    if arguments.json:
+        print(json.dumps({"run_dir": run_dir, **report.as_json()}))
+    else:
+        _print(run_dir, report)
+    return 0 if report.ok else GuardError.exit_code
+
+
+def find_run(folder: str) -> str:
+    """The run that ``folder`` is, or the latest one of the output that it is. Raises UsageError for anything else."""
+    if files.size_of(files.join(folder, MANIFEST)) is not None:
+        return folder
+    try:
+        latest = files.read_bytes(files.join(folder, LATEST)).decode("utf-8", "replace").strip()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{folder} is no committed run ({MANIFEST} is missing) and no output folder ({LATEST} is missing); "
+            "give OUTPUT/run=<id>, or OUTPUT for its latest run"
+        ) from None
+    return files.join(folder, run_folder(latest))
+
+
+def _total_bytes(run_dir: str) -> int:
+    try:
+        uri = files.join(run_dir, MANIFEST)
+        return sum(shard.size_bytes for shard in Manifest.from_json(files.read_bytes(uri), uri).shards)
+    except (OSError, UsageError):
+        return 0  # verifying says what is wrong with it
+
+
+def _print(run_dir: str, report: VerifyReport) -> None:
+    for finding in report.findings:
+        print(f"{'warning' if finding.warning else 'DAMAGED'}: {finding}")
+    counts = f"{report.shards} shards, {report.rows:,} rows, {report.records:,} records, {size(report.size_bytes)}"
+    print(f"{run_dir}: {'good' if report.ok else 'DAMAGED'}; whole and verified: {counts}")
