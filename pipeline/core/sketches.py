@@ -97,8 +97,7 @@ class Distinct:
         if len(values) == 0:
             return cls((), np.zeros(0, np.int64))
         found = pc.value_counts(values)
-        tokens = [token_of(value) for value in found.field(0).to_pylist()]
-        return _bounded(tokens, found.field(1).to_numpy(), complete=True)
+        return _bounded(tokens_of(found.field(0)), found.field(1).to_numpy(), complete=True)
 
     def merge(self, other: Distinct) -> Distinct:
         """The counts of both together."""
@@ -125,6 +124,13 @@ class Distinct:
         """The ``limit`` most frequent values kept, equal counts in ascending order of value."""
         order = np.argsort(-self.counts, kind="stable")[:limit]
         return [(self.values[at], int(self.counts[at])) for at in order]
+
+
+def tokens_of(values: pa.Array) -> list[bytes]:
+    """The values of a large_binary array, long ones by their stand-in (see ``token_of``)."""
+    tokens: list[bytes] = values.to_pylist()
+    longest = pc.max(pc.binary_length(values)).as_py() or 0
+    return tokens if longest <= MAX_TOKEN_BYTES else [token_of(value) for value in tokens]
 
 
 def token_of(value: bytes) -> bytes:

@@ -22,7 +22,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from pipeline.core.schema import Kind
 from pipeline.core.seeds import seed_of
-from pipeline.core.sketches import Distinct, Priorities, Sample, token_of
+from pipeline.core.sketches import Distinct, Priorities, Sample, tokens_of
 
 _KINDS = {pa.int64(): Kind.INT, pa.float32(): Kind.FLOAT, pa.large_binary(): Kind.BYTES}
 
@@ -204,7 +204,7 @@ class _Column:
         distinct: Distinct | None = None
         if self._kind is Kind.BYTES:
             sampled = np.empty(len(places), object)
-            sampled[:] = [token_of(value) for value in self.finite.take(pa.array(places)).to_pylist()]
+            sampled[:] = tokens_of(self.finite.take(pa.array(places)))
             distinct = Distinct.of(self.finite)
         else:
             sampled = self.finite[places].astype(np.float64) + 0.0
@@ -234,7 +234,9 @@ def _numbers_of(values: npt.NDArray[Any]) -> tuple[Numbers, npt.NDArray[Any]]:
         return Numbers(0, Fraction(0), Fraction(0), None, None, 0, nans, infinities), values
     centre = float(values.mean(dtype=np.float64))
     offsets = values.astype(np.float64) - centre
-    rest, spread = Fraction(float(offsets.sum())), Fraction(float(offsets @ offsets))
+    rest = Fraction(float(offsets.sum()))
+    # Not offsets @ offsets: BLAS wakes threads for it (20 ms on a busy machine), and its rounding depends on them.
+    spread = Fraction(float(np.square(offsets, out=offsets).sum()))
     middle = Fraction(centre)
     numbers = Numbers(
         count,
