@@ -16,15 +16,34 @@ _LINE_SECONDS = 10.0
 _BAR_SECONDS = 0.2
 
 
-def describe(now: Snapshot, *, total_bytes: int, seconds: float) -> str:
-    """One line: share done, bytes, rows a second, refused so far, time left. ``seconds`` have passed since the start."""
-    share = now.bytes_done / total_bytes if total_bytes else 1.0
-    rate = now.rows_read / seconds if seconds > 0 else 0.0
-    left = seconds / share - seconds if 0 < share < 1 else 0.0
-    return (
-        f"{share:4.0%} of {size(total_bytes)}  {now.rows_read:,} rows  {rate:,.0f} rows/s  "
-        f"{now.rows_rejected:,} refused  {left:,.0f} s left"
-    )
+class Pace:
+    """Rates and time left, from snapshots and the time since the start in seconds.
+
+    Rows are counted in the last pass only (an analysis before it counts bytes), so their rate is taken from
+    when the first ones were seen.
+    """
+
+    def __init__(self, total_bytes: int) -> None:
+        self._total_bytes = total_bytes
+        self._rows_from: float | None = None
+        self._before = 0.0
+
+    def rate(self, now: Snapshot, *, seconds: float) -> float:
+        """Rows a second; 0 until there are rows."""
+        if not now.rows_read:
+            self._before = seconds
+            return 0.0
+        if self._rows_from is None:
+            self._rows_from = self._before
+        return now.rows_read / max(seconds - self._rows_from, 1e-9)
+
+    def describe(self, now: Snapshot, *, seconds: float) -> str:
+        """One line: share done, bytes, rows, rows a second, refused so far, time left."""
+        share = now.bytes_done / self._total_bytes if self._total_bytes else 1.0
+        left = seconds / share - seconds if 0 < share < 1 else 0.0
+        rate = self.rate(now, seconds=seconds)
+        rows = f"{now.rows_read:,} rows  {rate:,.0f} rows/s  {now.rows_rejected:,} refused" if rate else "learning"
+        return f"{min(share, 1):4.0%} of {size(self._total_bytes)}  {rows}  {left:,.0f} s left"
 
 
 def size(count: float) -> str:
@@ -51,10 +70,9 @@ def watching(progress: Progress, *, title: str, total_bytes: int) -> Iterator[No
 
 
 def _show_lines(progress: Progress, title: str, total_bytes: int, done: threading.Event) -> None:
-    start = time.monotonic()
+    start, pace = time.monotonic(), Pace(total_bytes)
     while not done.wait(_LINE_SECONDS):
-        seconds = time.monotonic() - start
-        _LOG.info("%s: %s", title, describe(progress.snapshot(), total_bytes=total_bytes, seconds=seconds))
+        _LOG.info("%s: %s", title, pace.describe(progress.snapshot(), seconds=time.monotonic() - start))
 
 
 def _show_bar(progress: Progress, title: str, total_bytes: int, done: threading.Event) -> None:
@@ -69,13 +87,13 @@ def _show_bar(progress: Progress, title: str, total_bytes: int, done: threading.
         TextColumn("{task.fields[rows]:,} rows  {task.fields[rate]:,.0f} rows/s  {task.fields[refused]:,} refused"),
         TimeRemainingColumn(),
     )
-    start = time.monotonic()
+    start, pace = time.monotonic(), Pace(total_bytes)
     with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total_bytes, rows=0, rate=0.0, refused=0)
         while True:
             finished = done.wait(_BAR_SECONDS)
             now = progress.snapshot()
-            rate = now.rows_read / max(time.monotonic() - start, 1e-9)
+            rate = pace.rate(now, seconds=time.monotonic() - start)
             bar.update(task, completed=now.bytes_done, rows=now.rows_read, rate=rate, refused=now.rows_rejected)
             if finished:
                 return
