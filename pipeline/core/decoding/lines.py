@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -30,12 +31,18 @@ def line_splits(file: InputFile, split_bytes: int) -> list[Split]:
 
 
 def line_blocks(
-    split: Split, open_file: Opener, *, block_bytes: int = 8 << 20, max_record_bytes: int = 16 << 20
+    split: Split,
+    open_file: Opener,
+    *,
+    block_bytes: int = 8 << 20,
+    max_record_bytes: int = 16 << 20,
+    white_is_blank: bool = True,
 ) -> Iterator[RawBlock]:
     r"""The lines that start in ``[split.start, split.end)``, in order, in blocks of about ``block_bytes``.
 
     A row is a line without its ``\n`` or ``\r\n``; the last line of a file needs neither. A UTF-8 BOM at
-    the start of the file belongs to no row. Lines of white space are counted as blank. A line over
+    the start of the file belongs to no row. Empty lines are counted as blank, and lines of white space
+    too unless not ``white_is_blank`` (a format in which a tab separates values). A line over
     ``max_record_bytes`` is only measured, in bounded memory, and listed in ``oversized``. The blocks'
     ``bytes_read`` add up to the split's size. Raises HeadraceError if the file is shorter than planned.
     """
@@ -52,7 +59,8 @@ def line_blocks(
             data, skipped = _complete_last_line(file, data, max_record_bytes)
             position = base + len(data) + skipped
             upto = min(position, split.end)
-            yield _block(split.uri, base, data, skipped, max_record_bytes=max_record_bytes, bytes_read=upto - counted)
+            block = _block(split.uri, base, data, skipped, max_record_bytes=max_record_bytes, white=white_is_blank)
+            yield replace(block, bytes_read=upto - counted)
             counted = upto
         if counted < split.end:  # no line starts in the split: it lies within one long line
             none = np.zeros(0, np.int64)
@@ -113,18 +121,21 @@ def _complete_last_line(file: BinaryIO, data: bytes, max_record_bytes: int) -> t
     return data + ending, skipped - len(ending)
 
 
-def _block(uri: str, base: int, data: bytes, skipped: int, *, max_record_bytes: int, bytes_read: int) -> RawBlock:
-    """The lines of ``data`` (bytes of the file from ``base``), the last of which is ``skipped`` bytes longer."""
+def _block(uri: str, base: int, data: bytes, skipped: int, *, max_record_bytes: int, white: bool) -> RawBlock:
+    """The lines of ``data`` (bytes of the file from ``base``), the last of which is ``skipped`` bytes longer.
+
+    Lines of white space are blank where ``white``.
+    """
     starts, ends = _line_spans(data, has_bom=base == 0 and data.startswith(BOM))
     lengths = ends - starts
     lengths[-1] += skipped
     too_long = lengths > max_record_bytes
-    is_row = ~too_long & ~_blank_lines(data, starts, ends)
+    is_row = ~too_long & ~(_blank_lines(data, starts, ends) if white else starts == ends)
     oversized = tuple(zip((base + starts[too_long]).tolist(), lengths[too_long].tolist(), strict=True))
     blank = len(starts) - int(np.count_nonzero(is_row)) - len(oversized)
     if blank or oversized:
         starts, ends = starts[is_row], ends[is_row]
-    return RawBlock(uri, base, data, starts, ends, blank, oversized, bytes_read)
+    return RawBlock(uri, base, data, starts, ends, blank, oversized)
 
 
 def _line_spans(data: bytes, *, has_bom: bool) -> tuple[Int64Array, Int64Array]:
