@@ -118,6 +118,8 @@ def _complete_last_line(file: BinaryIO, data: bytes, max_record_bytes: int) -> t
     skipped, tail = _skip_line(file)
     # The terminator is put back, so that the line's end is found like any other line's.
     ending = tail if tail == b"\r\n" else tail[-1:] if tail.endswith(b"\n") else b""
+    if skipped > 1 and ending == b"\n" and data.endswith(b"\r"):  # else they would look like one terminator
+        data, skipped = data[:-1], skipped + 1
     return data + ending, skipped - len(ending)
 
 

@@ -65,6 +65,8 @@ DATA = st.lists(PIECES, max_size=30).map(b"".join) | st.binary(max_size=60)
 @example(BOM + b"\r\n", [1, 2], 1, 1)
 @example(b"aaaaaa\r\nb", [], 40, 1)
 @example(b"aaaaaaaaaaaaaaaa\r\nb", [7], 3, 2)
+@example(b"aaaaaaaa\r \n", [], 1, 4)
+@example(b"aaaaaaaa\r\n", [], 1, 4)
 def test_rows_are_the_lines_whatever_the_splits_and_blocks(data, cuts, block_bytes, max_record_bytes):
     cuts = [min(cut, len(data)) for cut in cuts]
     assert read(data, cuts, block_bytes=block_bytes, max_record_bytes=max_record_bytes) == expected(
