@@ -1,0 +1,1 @@
+"""What tests share: the command line in-process, runs read back, storage that fails, a storage emulator."""
