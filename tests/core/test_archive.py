@@ -134,9 +134,9 @@ def test_a_foreign_avro_file_is_named_as_such():
     assert "not a dead-letter archive" in read_all(stream.getvalue())[1][0].what
 
 
-def hostile(count, block):
+def hostile(count, block, behind=b"abc"):
     """A valid header, then one block of our making."""
-    packed = zlib.compress(block)[2:-1]
+    packed = zlib.compress(block)[2:-4] + behind
     stream = io.BytesIO()
     for number in (count, len(packed)):
         fastavro.schemaless_writer(stream, {"type": "long"}, number)
@@ -152,6 +152,28 @@ def test_a_hostile_count_or_length_ends_at_once():
     assert read_all(hostile(-5, b""))[1]
     assert read_all(hostile(1, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"))[1]  # a string of 2^62 bytes
     assert "left over" in read_all(hostile(1, record.getvalue() + b"x"))[1][0].what
+
+
+def test_a_changed_payload_is_damage_though_avro_does_not_notice():
+    record = io.BytesIO()
+    fastavro.schemaless_writer(record, PARSED_SCHEMA, to_record(BLOCKS[0]) | {"payload": b"forged"})
+    good, damage = read_all(hostile(1, record.getvalue()))
+    assert good == []
+    assert "does not match its sha256" in damage[0].what
+
+
+def test_data_behind_the_packed_block_is_damage():
+    assert read_all(hostile(0, b"", behind=b"abc"))[1] == []  # zlib's trailer, as fastavro leaves it
+    assert "cannot be unpacked" in read_all(hostile(0, b"", behind=b"abcd"))[1][0].what
+
+
+def test_the_next_marker_is_found_across_pieces(monkeypatch):
+    start, end = BLOCK_ENDS[1], BLOCK_ENDS[2]
+    expected = read_all(damaged(end - 1))
+    for size in (64, 101):
+        monkeypatch.setattr("pipeline.core.archive_reader._PIECE_BYTES", size)
+        assert read_all(damaged(end - 1)) == expected
+    assert expected[1][0].offset == start
 
 
 @settings(max_examples=150, deadline=None)

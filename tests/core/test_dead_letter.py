@@ -187,6 +187,14 @@ def test_the_service_s_own_attributes_pass_through():
     assert envelope.altered == ()
 
 
+def test_a_long_original_is_cut_and_named():
+    envelope = to_attributes(
+        dataclasses.replace(letter_of(rejection()), attributes=(("k", "v" * 1024), ("l", "v" * 1025)))
+    )
+    assert [len(envelope.attributes[name]) for name in "kl"] == [1024, 1024]
+    assert envelope.altered == ("l",)
+
+
 def test_a_long_message_is_cut_on_a_character():
     letter = letter_of(rejection(faults=[Fault(Reason.INTERNAL, "é" * 5000)]))
     assert to_attributes(letter).attributes["errorMessage"] == "é" * 512

@@ -177,6 +177,12 @@ def test_contradictions_are_refused(changes, says):
         Manifest.from_json(dataclasses.replace(SAMPLE, **changes).to_json())
 
 
+def test_a_number_too_large_for_json_is_refused():
+    data = SAMPLE.to_json().replace(b'"seed": 1', b'"seed": 1e999')
+    with pytest.raises(UsageError, match="1e999 is too large"):
+        Manifest.from_json(data)
+
+
 def test_a_hostile_value_is_shown_harmlessly():
     value = json.loads(SAMPLE.to_json()) | {"layout": {"\x1b[31m": "x" * 10_000}}
     with pytest.raises(UsageError) as caught:

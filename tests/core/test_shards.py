@@ -73,6 +73,14 @@ def test_blocks_mix_files_and_seeds_differ():
     assert first != plan(splits, seed=2)
 
 
+def test_a_giant_file_is_not_given_company():
+    giant = Split("giant", 0, 100 * MIB, 100 * MIB)
+    small = [Split("small", i * MIB, (i + 1) * MIB, 100 * MIB) for i in range(100)]
+    tasks = plan([giant, *small], target_shard_bytes=100 * MIB, output_ratio=8 / 200, min_shards=8)
+    assert len(tasks) == 16
+    assert [task.splits for task in tasks if giant in task.splits] == [(giant,)]
+
+
 def test_small_jobs_are_cut_finer_but_not_below_8_mib():
     def count(total):
         return shards.task_count(total, output_ratio=1.0, target_shard_bytes=128 * MIB, min_shards=1)

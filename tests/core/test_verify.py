@@ -84,6 +84,13 @@ def test_a_shard_cut_by_7_bytes():
     assert str(report.findings[0]).startswith(f"{SECOND} at byte 50: ")
 
 
+def test_damage_early_in_a_large_shard_is_one_finding():
+    files = make_run({FIRST: [b"a" * (3 << 20)] * 4, SECOND: [b""]})
+    data = bytearray(files[f"run/{FIRST}"])
+    data[100] ^= 1
+    assert only(verify(files | {f"run/{FIRST}": bytes(data)})).offset == 0
+
+
 def test_a_shard_cut_between_records():
     files = make_run()
     report = verify(files | {f"run/{SECOND}": files[f"run/{SECOND}"][:50]})
