@@ -1,0 +1,147 @@
+"""Where our time goes: the real build of each task, without Beam, with a stopwatch on every seam it has.
+
+Stopwatches are put on by name and count their own time only, without that of the stages inside them,
+so the stages add up to the whole. A seam that a refactoring takes away is left out, and its time
+shows in the stage around it.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from bench.ours import planned
+from pipeline.core.decoding import json_lines, json_native
+from pipeline.core.statistics import BatchStatistics
+from pipeline.features import build as building
+from pipeline.features import transformer as transforming
+from pipeline.features.build import Encoder, decode_task
+from pipeline.features.layouts import make_layout
+from pipeline.transforms import build as writing
+from pipeline.transforms import files
+
+
+class Stopwatch:
+    """Exclusive seconds of each stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._open: list[str] = []
+        self._since = time.perf_counter()
+
+    def _turn(self) -> None:
+        now = time.perf_counter()
+        if self._open:
+            self.seconds[self._open[-1]] = self.seconds.get(self._open[-1], 0.0) + now - self._since
+        self._since = now
+
+    def enter(self, stage: str) -> None:
+        """Time goes to ``stage`` from here on."""
+        self._turn()
+        self._open.append(stage)
+
+    def leave(self) -> None:
+        """Time goes to the stage before again."""
+        self._turn()
+        self._open.pop()
+
+    def timed(self, function: Callable[..., Any], stage: str) -> Callable[..., Any]:
+        """``function``, its time going to ``stage``."""
+
+        @functools.wraps(function, updated=())
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            self.enter(stage)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.leave()
+
+        return wrapper
+
+    def timed_items(self, function: Callable[..., Iterator[Any]], stage: str) -> Callable[..., Iterator[Any]]:
+        """``function``, which returns an iterator, with the making of each item going to ``stage``."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            items = function(*args, **kwargs)
+            following = self.timed(lambda: next(items, _END), stage)
+            while (item := following()) is not _END:
+                yield item
+
+        return wrapper
+
+    def watch(self, owner: Any, name: str, stage: str) -> None:
+        """Put a stopwatch on ``owner.name``, if it is there."""
+        if hasattr(owner, name):
+            setattr(owner, name, self.timed(getattr(owner, name), stage))
+
+    def watch_part(self, owner: Any, part: str, name: str, stage: str) -> None:
+        """As ``watch``, on the one method of ``owner.part`` that is used; for parts that let nothing be set on them."""
+        if hasattr(owner, part):
+            timed = self.timed(getattr(getattr(owner, part), name), stage)
+            setattr(owner, part, SimpleNamespace(**{name: timed}))
+
+
+_END = object()
+
+
+class StagedBuild:
+    """The build of all tasks of ``headrace run`` with these arguments, in this thread. ``run`` does it."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        job, plan, _ = planned(arguments)
+        self._settings, self._tasks = job.build, plan.tasks
+        schema = self._settings.input.load_schema()
+        self._schema = schema.arrow_schema
+        self._decoder = self._settings.input.make_decoder(schema)
+        transformer = writing.shared_transformer(self._settings, job.transform)
+        layout = make_layout(self._settings.layout)
+        self._encoder = Encoder(self._settings, transformer=transformer, layout=layout)
+        self._watch = Stopwatch()
+        self.rows = 0
+        self._put_on(transformer, layout)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each stage, in the order in which they were first met."""
+        return dict(self._watch.seconds)
+
+    def _put_on(self, transformer: Any, layout: Any) -> None:
+        watch = self._watch
+        self._decoder.blocks = watch.timed_items(self._decoder.blocks, "read, find lines")  # type: ignore[method-assign]
+        watch.watch(self._decoder, "decode", "decode: the rest")
+        watch.watch(json_lines, "unsafe_rows", "decode: screens")
+        watch.watch(json_native.NativeParse, "_read", "decode: Arrow's JSON parser")
+        watch.watch(json_native, "canonical_batch", "decode: to canonical columns")
+        watch.watch(json_native, "valid_mask", "decode: schema checks")
+        watch.watch(json_lines, "assemble", "decode: assemble")
+        BatchStatistics.of = watch.timed(BatchStatistics.of, "statistics")  # type: ignore[method-assign]
+        watch.watch(building, "split_indices", "split, permute")
+        watch.watch(building, "permutation", "split, permute")
+        watch.watch(transformer, "faults", "transform: row checks")
+        watch.watch(transformer, "transform", "transform: the rest")
+        watch.watch(transforming, "to_tfxio", "transform: to lists")
+        watch.watch_part(transformer, "_adapter", "ToBatchTensors", "transform: Arrow to tensors")
+        watch.watch(transformer, "_graph", "transform: TFT graph")
+        watch.watch_part(transformer, "_converter", "convert", "transform: tensors to Arrow")
+        watch.watch(building, "non_finite_rows", "non-finite check")
+        watch.watch(layout, "encode_array", "encode")
+        watch.watch(writing, "frame", "frame")
+        watch.watch(writing.PartWriter, "add", "write, checksum of the part")
+        watch.watch(writing.PartWriter, "_finish", "write, checksum of the part")
+
+    def run(self) -> None:
+        """Build every task; parts are written to the staging folder and deleted."""
+        self._watch.enter("all else (accounts)")
+        for task in self._tasks:
+            self._watch.enter("concatenate blocks")
+            decoded = decode_task(task, self._decoder, self._schema, open_file=files.open_read)
+            self._watch.leave()
+            chunks = self._watch.timed_items(self._encoder.encode, "take rows, and the rest of the encoder")
+            writing.write_parts(chunks(decoded, seed=task.seed), self._settings, task.index)
+            self.rows += decoded.rows_read
+            decoded.statistics.to_bytes()
+        self._watch.leave()
+        files.delete_folder(self._settings.staging)

