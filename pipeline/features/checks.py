@@ -87,16 +87,42 @@ def _test_of(op: ops.Op | None, kind: Kind) -> tuple[Test, str] | None:
 
 def bad_times(values: pa.Array) -> BoolArray:
     """Where a string is no valid RFC 3339 time. Shape (len(values),)."""
+    if (plain := _plain_times(values)) is not None:
+        return ~plain
     bad = ~_flags(pc.match_substring_regex(values, f"^({PATTERN})$"))
     good = np.flatnonzero(~bad)
     texts = values.take(pa.array(good)).cast(pa.large_string())  # ASCII, as the pattern says
     year, month, day = (_digits(texts, at, end) for at, end in ((0, 4), (5, 7), (8, 10)))
-    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
-    bad[good] = day > _MONTH_DAYS[month] + (leap & (month == 2))
+    bad[good] = day > _month_days(year, month)
     return bad
 
 
+_PLAIN_LOW = np.frombuffer(b"0000-00-00T00:00:00Z", np.uint8)
+_PLAIN_HIGH = np.frombuffer(b"9999-19-39T29:59:59Z", np.uint8)
+
+
+def _plain_times(values: pa.Array) -> BoolArray | None:
+    """Where 2013-01-01T10:00:00Z is a time, if that is how all are written (ten times faster than a pattern)."""
+    if not len(values):
+        return np.zeros(0, np.bool_)
+    ends = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
+    if (np.diff(ends) != len(_PLAIN_LOW)).any():
+        return None
+    text = np.frombuffer(values.buffers()[2], np.uint8)[ends[0] : ends[-1]].reshape(-1, len(_PLAIN_LOW))
+    if not ((text >= _PLAIN_LOW) & (text <= _PLAIN_HIGH)).all():
+        return None
+    century, years, month, day, hour = (text[:, at].astype(np.int64) * 10 + text[:, at + 1] - 528 for at in _PLAIN_AT)
+    in_range = (month >= 1) & (month <= 12) & (day >= 1) & (hour <= 23)
+    return np.asarray(in_range & (day <= _month_days(century * 100 + years, np.where(in_range, month, 0))))
+
+
+_PLAIN_AT = (0, 2, 5, 8, 11)
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+def _month_days(year: Int64Array, month: Int64Array) -> Int64Array:
+    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    return np.asarray(_MONTH_DAYS[month] + (leap & (month == 2)))
 
 
 def _digits(texts: pa.Array, at: int, end: int) -> Int64Array:

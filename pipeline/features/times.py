@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import tensorflow as tf
 
 # RFC 3339, section 5.6: date, T (or t, or a space), time, optional fraction, then Z or an offset.
@@ -13,16 +12,22 @@ PATTERN = (
 )
 
 
+_MESSAGE = "not an RFC 3339 time, such as 2013-01-01T10:00:00Z"
+
+# Which digit of YYYY-MM-DDTHH:MM:SS counts how much in which number: one product parses all six.
+_WEIGHTS = np.zeros((19, 6), np.int32)
+for _column, _places in enumerate(((0, 1, 2, 3), (5, 6), (8, 9), (11, 12), (14, 15), (17, 18))):
+    for _power, _place in enumerate(reversed(_places)):
+        _WEIGHTS[_place, _column] = 10**_power
+
+
 def time_parts(times: tf.Tensor, *, parts: tuple[str, ...], utc: bool) -> dict[str, tf.Tensor]:
     """The ``parts`` of each string, int64 of the same shape: of the clock as written, or of UTC.
 
     Fails (InvalidArgumentError) on a string that is no valid RFC 3339 time. A leap second (:60) is
     kept as 60 where it was written, and counts into the next minute in UTC.
     """
-    with tf.control_dependencies([_check(times)]):
-        times = tf.identity(times)
-    year, month, day = _digits(times, 0, 4), _digits(times, 5, 2), _digits(times, 8, 2)
-    hour, minute, second = _digits(times, 11, 2), _digits(times, 14, 2), _digits(times, 17, 2)
+    year, month, day, hour, minute, second = _fields(times)
     days = _days_from_civil(year, month, day)
     if utc:
         total = ((days * 24 + hour) * 60 + minute - _offset_minutes(times)) * 60 + second
@@ -30,34 +35,33 @@ def time_parts(times: tf.Tensor, *, parts: tuple[str, ...], utc: bool) -> dict[s
         hour, minute, second = rest // 3600, rest // 60 % 60, rest % 60
         year, month, day = _civil_from_days(days)
     known = {"year": year, "month": month, "day": day, "hour": hour, "minute": minute, "second": second}
-    known["day_of_week"] = (days + 3) % 7  # 1970-01-01 was a Thursday, day 3
-    known["day_of_year"] = days - _days_from_civil(year, tf.ones_like(year), tf.ones_like(year)) + 1
+    if "day_of_week" in parts:
+        known["day_of_week"] = (days + 3) % 7  # 1970-01-01 was a Thursday, day 3
+    if "day_of_year" in parts:
+        known["day_of_year"] = days - _days_from_civil(year, tf.ones_like(year), tf.ones_like(year)) + 1
     return {part: known[part] for part in parts}
 
 
-def _check(times: tf.Tensor) -> Any:
+def _fields(times: tf.Tensor) -> list[tf.Tensor]:
+    """Year, month, day, hour, minute and second as written, after making sure that every string is a time."""
     valid = tf.strings.regex_full_match(times, PATTERN)
-    bad = tf.boolean_mask(tf.reshape(times, [-1]), tf.reshape(~valid, [-1]))
-    checked = tf.where(valid, times, tf.constant("2000-01-01T00:00:00Z"))
-    # a day that the month does not have (31 April) comes back as another day
-    day = _digits(checked, 8, 2)
-    same = tf.equal(_civil_from_days(_days_from_civil(_digits(checked, 0, 4), _digits(checked, 5, 2), day))[2], day)
-    message = "not an RFC 3339 time, such as 2013-01-01T10:00:00Z"
-    return tf.group(
-        tf.debugging.Assert(tf.reduce_all(valid), [message, bad], summarize=1),
-        tf.debugging.Assert(tf.reduce_all(same), [message, "(the month has fewer days)"]),
-    )
-
-
-def _digits(times: tf.Tensor, at: int, length: int) -> tf.Tensor:
-    return tf.strings.to_number(tf.strings.substr(times, at, length), tf.int64)
+    bad = tf.boolean_mask(times, ~valid)
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(valid), [_MESSAGE, bad], summarize=1)]):
+        times = tf.identity(times)
+    digits = tf.cast(tf.io.decode_raw(tf.strings.substr(times, 0, 19), tf.uint8, fixed_length=19), tf.int32) - 48
+    fields = tf.cast(tf.tensordot(digits, tf.constant(_WEIGHTS), 1), tf.int64)
+    year, month, day, *clock = tf.unstack(fields, axis=-1)
+    same_day = tf.equal(_civil_from_days(_days_from_civil(year, month, day))[2], day)  # not so for 31 April
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(same_day), [_MESSAGE])]):
+        return [tf.identity(year), month, day, *clock]
 
 
 def _offset_minutes(times: tf.Tensor) -> tf.Tensor:
     """Minutes that the written clock is ahead of UTC."""
     zulu = tf.strings.regex_full_match(times, ".*[Zz]")
     tail = tf.where(zulu, tf.constant("+00:00"), tf.strings.substr(times, -6, 6))
-    minutes = _digits(tail, 1, 2) * 60 + _digits(tail, 4, 2)
+    digits = tf.cast(tf.io.decode_raw(tail, tf.uint8, fixed_length=6), tf.int64) - 48
+    minutes = tf.tensordot(digits, tf.constant([0, 600, 60, 0, 10, 1], tf.int64), 1)
     return tf.where(tf.equal(tf.strings.substr(tail, 0, 1), "-"), -minutes, minutes)
 
 

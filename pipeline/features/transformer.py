@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 import tensorflow_transform as tft
-from tfx_bsl.tfxio.tensor_adapter import TensorAdapter
+from tfx_bsl.tfxio.tensor_adapter import TensorAdapter, TensorAdapterConfig
 from tfx_bsl.tfxio.tensor_to_arrow import TensorsToRecordBatchConverter
 
 from pipeline.core.errors import UsageError
@@ -20,6 +21,7 @@ from pipeline.core.schema import Kind, Schema
 from pipeline.features.artefact import Artefact, fetch_artefact, load_artefact
 from pipeline.features.checks import RowChecks
 from pipeline.features.representation import adapter_config, as_lists, to_tfxio
+from pipeline.features.spec import FeatureSpec
 
 _DTYPES = {Kind.INT: "int64", Kind.FLOAT: "float32", Kind.BYTES: "string"}
 
@@ -72,24 +74,25 @@ class Transformer:
     """The TFT graph of an artefact, called through one concrete function (no retracing, whatever the batch size).
 
     ``schema`` may lack the features that only labels use (serving): those outputs are then left out.
+    The chains of a spec do not look at each other, so each string column goes through the graph with
+    its different values only, and the outputs are spread over the rows again.
     """
 
     def __init__(self, artefact: Artefact, schema: Schema) -> None:
         config = adapter_config(schema, artefact.effective)
         _check_inputs(artefact, config.tensor_representations)
-        self._arrow = config.arrow_schema
-        self._adapter = TensorAdapter(config)
-        self._layer = tft.TFTransformOutput(artefact.path).transform_features_layer()
+        self._groups = _groups(config, schema, artefact.spec)
         # One order of inputs for ever: a concrete function called with a flat list skips the matching of names.
-        self._names = sorted(self._adapter.TypeSpecs())
-        self._graph = tf.function(
-            self._call, input_signature=[self._adapter.TypeSpecs()[name] for name in self._names]
-        ).get_concrete_function()
-        specs = {name: _type_spec(tensor) for name, tensor in self._graph.structured_outputs.items()}
-        self._converter = TensorsToRecordBatchConverter(specs)
-        self.features: Json = {name: artefact.features[name] for name in sorted(specs)}
-        self.labels = tuple(name for name in artefact.labels if name in specs)
-        self._varlen = [name for name, feature in self.features.items() if feature["shape"] is None]
+        self._names = [name for group in self._groups for name in group.adapter.TypeSpecs()]
+        self._layer = tft.TFTransformOutput(artefact.path).transform_features_layer()
+        specs = [spec for group in self._groups for spec in group.adapter.TypeSpecs().values()]
+        self._graph = tf.function(self._call, input_signature=specs).get_concrete_function()
+        outputs = {name: _type_spec(tensor) for name, tensor in self._graph.structured_outputs.items()}
+        for group in self._groups:
+            group.expect(outputs)
+        self.features: Json = {name: artefact.features[name] for name in sorted(outputs)}
+        self.labels = tuple(name for name in artefact.labels if name in outputs)
+        self._varlen = frozenset(name for name, feature in self.features.items() if feature["shape"] is None)
         self._checks = RowChecks(artefact.spec, schema) if artefact.spec else None
 
     def _call(self, *tensors: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -101,12 +104,70 @@ class Transformer:
 
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Canonical columns in; large_list columns out, sorted by name, as ``features`` describes them."""
-        tensors = self._adapter.ToBatchTensors(to_tfxio(batch, self._arrow))
-        output = self._converter.convert(self._graph(*(tensors[name] for name in self._names)))
+        inputs = [group.inputs(batch) for group in self._groups]
+        tensors = self._graph(*(tensor for given in inputs for tensor in given.tensors))
+        columns: dict[str, pa.Array] = {}
+        for group, given in zip(self._groups, inputs, strict=True):
+            columns.update(group.outputs(tensors, given.rows))
         for name in self._varlen:
-            index = output.schema.get_field_index(name)
-            output = output.set_column(index, name, _empty_as_null(output.column(index)))
-        return output
+            columns[name] = _empty_as_null(columns[name])
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.features], list(self.features))
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Tensors for the graph, and which of their rows each row of the batch is (None: the same)."""
+
+    tensors: list[Any]
+    rows: pa.Array | None
+
+
+class _Group:
+    """Columns that go through the graph together: all rows of them, or the different values of one (``distinct``)."""
+
+    def __init__(self, config: TensorAdapterConfig, *, distinct: bool, names: frozenset[str] | None) -> None:
+        self._arrow, self._distinct, self._names = config.arrow_schema, distinct, names
+        self.adapter = TensorAdapter(config)
+        self._converter: Any = None
+
+    def expect(self, outputs: dict[str, tf.TypeSpec]) -> None:
+        """Choose the outputs that come from this group: those among its names, or all."""
+        self._outputs = [name for name in outputs if self._names is None or name in self._names]
+        self._converter = TensorsToRecordBatchConverter({name: outputs[name] for name in self._outputs})
+
+    def inputs(self, batch: pa.RecordBatch) -> _Inputs:
+        """The group's tensors, in the order of its adapter."""
+        rows = None
+        if self._distinct:
+            (name,) = self._arrow.names
+            encoded = batch.column(name).dictionary_encode(null_encoding="encode")
+            batch, rows = pa.RecordBatch.from_arrays([encoded.dictionary], [name]), encoded.indices
+        return _Inputs(list(self.adapter.ToBatchTensors(to_tfxio(batch, self._arrow)).values()), rows)
+
+    def outputs(self, tensors: dict[str, tf.Tensor], rows: pa.Array | None) -> dict[str, pa.Array]:
+        """The group's columns, spread over ``rows``."""
+        batch = self._converter.convert({name: tensors[name] for name in self._outputs})
+        columns = batch.columns if rows is None else [column.take(rows) for column in batch.columns]
+        return dict(zip(batch.schema.names, columns, strict=True))
+
+
+def _groups(config: TensorAdapterConfig, schema: Schema, spec: FeatureSpec | None) -> list[_Group]:
+    if spec is None:
+        return [_Group(config, distinct=False, names=None)]
+    alone = {feature.name for feature in schema.features if feature.kind is Kind.BYTES and feature.scalar}
+    tensors = config.tensor_representations
+    together = [name for name in tensors if name not in alone]
+    parts = ([together] if together else []) + [[name] for name in tensors if name in alone]
+    return [
+        _Group(
+            TensorAdapterConfig(
+                pa.schema([config.arrow_schema.field(name) for name in part]), {name: tensors[name] for name in part}
+            ),
+            distinct=part is not together,
+            names=frozenset(name for output in spec.outputs if output.source in part for name in output.names),
+        )
+        for part in parts
+    ]
 
 
 def load_transformer(
