@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from json_cases import CASES_SCHEMA, INT, SCHEMAS, block_of, check_laws, good_row, one, random_rows, schema_of, verdict
+from tests.core.decoding.json_cases import CASES_SCHEMA, INT, SCHEMAS, block_of, check_laws, good_row, one, random_rows, schema_of, verdict
 
 from pipeline.core.decoding.json_lines import JsonLinesDecoder
 from pipeline.core.reasons import Reason
@@ -78,6 +78,10 @@ def test_what_was_decoded_before_does_not_matter(rng, name):
         (b'{"a":1,"x":-Infinity}', Reason.NON_FINITE),
         (b'{"a":1,"z":[{"y": NaN}]}', Reason.NON_FINITE),
         (b'{"a":1,"x":1e400}', Reason.NON_FINITE),
+        (b'{"a":1,"z":Infinity}', Reason.NON_FINITE),
+        (b'{"a":1,"z":[-Infinity ]}', Reason.NON_FINITE),
+        (b'{"a":1,"z":-Inf}', Reason.INVALID_JSON),
+        (b'{"a":1,"z":"[NaN, Infinity]"}', None),
         (b'{"a":1,"z":1e400}', None),
         (b'{"a":1,"x":1e300}', Reason.FLOAT_OVERFLOW),
         (b'{"a":1,"a":2}', Reason.DUPLICATE_KEY),
@@ -194,6 +198,20 @@ def test_ways_of_writing_a_value(feature, values, expected, repeat):
     ):
         decoded = check_laws(decoder, block_of([b'{"f":%s}' % cell for cell in cells]))
         assert repr(decoded.batch.column("f").to_pylist()) == repr(wanted)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_rows_that_write_every_value_as_a_list(name):
+    names = [feature.name for feature in SCHEMAS[name].features if feature.name.isalpha()]
+    cells = [b"[null]", b"[]", b"[1,2]", b"[1]", b"null", b"[1.5]", b"[true]", b'["red"]', b"1", b"[[1]]", b"[1.0]"]
+    rng = random.Random(name)
+    for share in (0.0, 0.02, 0.3):
+        rows = []
+        for _ in range(300):
+            picked = [rng.choice(cells) if rng.random() < share else rng.choice(cells[3:5]) for _ in names]
+            members = [b'"%s":%s' % (key.encode(), cell) for key, cell in zip(names, picked, strict=True)]
+            rows.append(b"{" + b",".join(members) + b"}")
+        check_laws(JsonLinesDecoder(SCHEMAS[name]), block_of(rows))
 
 
 def test_more_rows_than_a_window_and_faults_in_each():
