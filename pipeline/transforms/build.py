@@ -26,6 +26,7 @@ from pipeline.features.spec import FeatureSpec
 from pipeline.features.transformer import RowTransformer, load_transformer
 from pipeline.transforms import files, names
 
+_FRAMED_RECORDS = 2048  # headers, payloads and footers of as many records stay in the processor's cache
 _ANALYSIS_ROWS = 65_536  # analyzers cost by the call; their state is small whatever the batch
 _SHARED: dict[tuple[BuildSettings, str | None], RowTransformer] = {}
 _SHARED_LOCK = threading.Lock()
@@ -72,7 +73,7 @@ class PartWriter:
         if self._stream is None:
             self._stream = self._stack.enter_context(files.create(self._uri()))
         self._stream.write(framed)
-        self._crc = google_crc32c.extend(self._crc, bytes(framed))
+        self._crc = google_crc32c.extend(self._crc, np.frombuffer(framed, np.uint8))
         self._rows, self._records, self._size = self._rows + rows, self._records + records, self._size + len(framed)
         if self._size >= self._roll_bytes:
             self._finish()
@@ -103,7 +104,9 @@ def write_parts(chunks: Iterable[EncodedChunk], settings: BuildSettings, task: i
                 roll = settings.target_shard_bytes * 3 // 2
                 writer = PartWriter(settings.staging, task=task, split=chunk.split, roll_bytes=roll)
                 writers[chunk.split] = stack.enter_context(writer)
-            writers[chunk.split].add(frame(chunk.records), rows=len(chunk.rows), records=len(chunk.records))
+            for start in range(0, len(chunk.records), _FRAMED_RECORDS):
+                records = chunk.records.slice(start, _FRAMED_RECORDS)
+                writers[chunk.split].add(frame(records), rows=len(records), records=len(records))
     for writer in writers.values():
         parts.extend(writer.parts)
     return parts

@@ -1,0 +1,62 @@
+"""The README does what it says: every command in it is run, every Python snippet too."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.main import main
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands() -> Iterator[str]:
+    for block in blocks("console"):
+        for line in block.splitlines():
+            assert line.startswith("$ "), f"a console block holds commands only: {line!r}"
+            yield line[2:]
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    assert "scripts/test" in list(commands())
+    assert "exec scripts/test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_no_placeholder_is_left() -> None:
+    assert "@@" not in README
+
+
+@pytest.mark.slow
+def test_every_command_and_snippet_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    monkeypatch.chdir(tmp_path)
+    ran = []
+    for command in commands():
+        words = shlex.split(command)
+        if words[0] == "scripts/test":
+            continue  # this very test is part of it
+        if words[0] == "scripts/quickstart":  # without its shell, which sets up the environment that runs this
+            subprocess.run([sys.executable, "scripts/quickstart.py", *words[1:]], check=True)
+        elif words[0] == "headrace":
+            assert main(words[1:]) == 0, command
+        else:
+            pytest.fail(f"the README shows a command that this test does not know how to run: {command}")
+        ran.append(command)
+    assert len(ran) >= 7
+    for snippet in blocks("python"):
+        scope: dict[str, object] = {}
+        exec(compile(snippet, "README.md", "exec"), scope)
+        features, label = next(iter(scope["dataset"]))  # type: ignore[call-overload]
+        assert label.shape == (1024,)
+        assert features["dep_delay"].dtype == "float32"
