@@ -55,8 +55,9 @@ def read_feature(given: Any, feature: Feature) -> tuple[list[Value | None] | Non
         return None, check_feature(feature, None)
     faults: dict[Reason, Fault] = {}
     values: list[Any] = []
+    read = _reader(feature.kind)
     for index, item in enumerate(given if isinstance(given, list) else [given]):
-        value: Any = item if item is None else _READERS[feature.kind](item, feature)
+        value: Any = item if item is None else read(item, feature)
         if isinstance(value, _Complaint):
             if value.reason not in faults:
                 place = f"value {index} of " if isinstance(given, list) else ""
@@ -120,11 +121,8 @@ def _read_bytes(item: Any, feature: Feature) -> bytes | _Complaint:
     return item.encode() if isinstance(item, str) else _NOT_A_STRING
 
 
-_READERS: dict[Kind, Callable[[Any, Feature], Value | _Complaint]] = {
-    Kind.INT: _read_int,
-    Kind.FLOAT: _read_float,
-    Kind.BYTES: _read_bytes,
-}
+def _reader(kind: Kind) -> Callable[[Any, Feature], Value | _Complaint]:
+    return _read_int if kind is Kind.INT else _read_float if kind is Kind.FLOAT else _read_bytes
 
 
 def describe(item: Any) -> str:

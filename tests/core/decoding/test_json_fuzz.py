@@ -1,0 +1,29 @@
+"""The JSON decoder's native parser, fuzzed in a subprocess: no crash, and the same verdict as by rows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("json_fuzz.py")
+
+
+def fuzz(tmp_path: Path, count: int, seed: int) -> None:
+    progress = tmp_path / "progress"
+    command = [sys.executable, "-X", "faulthandler", SCRIPT, str(count), str(seed), progress]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"seed {seed}, input {progress.read_text().strip()}: {done.stderr[-3000:]}"
+    assert int(progress.read_text()) == count - 1
+
+
+def test_hostile_bytes_do_not_take_the_process_down(tmp_path):
+    fuzz(tmp_path, 2_000, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+def test_hostile_bytes_do_not_take_the_process_down_at_length(tmp_path, seed):
+    fuzz(tmp_path, 50_000, seed)
