@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 
 _CHATTY = ("absl", "tensorflow", "apache_beam", "tensorflow_transform", "root")
+# They log the trace of every exception that ends a local run, which the command then tells in words.
+_RUNNERS = "apache_beam.runners."
 
 
 class JsonFormatter(logging.Formatter):
@@ -51,8 +53,10 @@ def configure_logging(log_format: str | None) -> None:
 
 
 def _is_worth_showing(record: logging.LogRecord) -> bool:
-    """Libraries that set their own levels while they load (absl, TFT) are heard from ERROR on."""
+    """Libraries that set their own levels while they load (absl, TFT) are heard from ERROR on; traces on request."""
     ours = record.name.split(".")[0] in ("pipeline", "dlq_replay")
+    if record.name.startswith(_RUNNERS) and record.levelno < logging.CRITICAL:
+        return logging.getLogger("pipeline").isEnabledFor(logging.DEBUG)
     return ours or record.levelno >= logging.ERROR or record.name.split(".")[0] not in _CHATTY
 
 
@@ -86,3 +90,35 @@ def silent_imports() -> Iterator[None]:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+
+
+@contextlib.contextmanager
+def traces_held_back() -> Iterator[None]:
+    """Keep Beam's local worker from printing the trace of what ends a run; the command says it in words.
+
+    It prints past logging. At HEADRACE_LOG_LEVEL=DEBUG the traces are shown.
+    """
+    from apache_beam.runners.worker import sdk_worker
+
+    if logging.getLogger("pipeline").isEnabledFor(logging.DEBUG):
+        yield
+        return
+    names = vars(sdk_worker)
+    names["print"] = _say_nothing  # in front of the builtin, for that module
+    try:
+        yield
+    finally:
+        names.pop("print", None)
+
+
+def _say_nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def words_of(error: Exception) -> str:
+    """What ended a Beam run, without the traces that its message is made of: type, message and step."""
+    lines = str(error).strip().splitlines()
+    if "Traceback (most recent call last):" not in lines:
+        return str(error)
+    last_frame = max((at for at, line in enumerate(lines) if line.startswith("  ")), default=-1)
+    return "\n".join(lines[last_frame + 1 :]).removeprefix("RuntimeError: ") or str(error)

@@ -16,6 +16,7 @@ from pipeline.core.errors import HeadraceError, UsageError
 from pipeline.core.progress import forget, progress_of
 from pipeline.features.transformer import IdentityTransformer
 from pipeline.jobs.batch import analyze, read_tasks
+from pipeline.logs import traces_held_back, words_of
 from pipeline.transforms import files
 from pipeline.transforms.plan import write_plan
 
@@ -40,10 +41,11 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
         print(json.dumps({"job_id": getattr(pipeline.run(), "job_id", lambda: "")(), "transform": arguments.output}))
         return 0
     try:
-        with watching(progress_of(staging), title="analyze", total_bytes=plan.total_bytes):
+        with watching(progress_of(staging), title="analyze", total_bytes=plan.total_bytes), traces_held_back():
             pipeline.run().wait_until_finish()
     except Exception as error:
-        raise HeadraceError(f"the analysis failed, nothing was written to {arguments.output}: {error}") from error
+        said = words_of(error)
+        raise HeadraceError(f"the analysis failed, nothing was written to {arguments.output}: {said}") from error
     finally:
         forget(staging)
         files.delete_folder(staging)

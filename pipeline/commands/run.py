@@ -21,6 +21,7 @@ from pipeline.core.names import MANIFEST
 from pipeline.core.progress import forget, progress_of
 from pipeline.core.records import Json
 from pipeline.jobs.batch import BatchJob, build_batch
+from pipeline.logs import traces_held_back, words_of
 from pipeline.transforms import files
 from pipeline.transforms.publish import OUTCOME, CommitSettings
 
@@ -65,10 +66,15 @@ def _run_locally(pipeline: beam.Pipeline, job: BatchJob, plan: Plan) -> None:
     forget(key)
     passes = 2 if job.analysis else 1
     try:
-        with watching(progress_of(key), title=f"run {key}", total_bytes=passes * plan.total_bytes):
+        with (
+            watching(progress_of(key), title=f"run {key}", total_bytes=passes * plan.total_bytes),
+            traces_held_back(),
+        ):
             pipeline.run().wait_until_finish()
     except Exception as error:
-        raise outcome_of(job.commit) or HeadraceError(f"the pipeline failed, nothing was committed: {error}") from error
+        _LOG.debug("the run failed", exc_info=True)
+        failed = HeadraceError(f"the pipeline failed, nothing was committed: {words_of(error)}")
+        raise outcome_of(job.commit) or failed from error
     finally:
         forget(key)
 
@@ -80,8 +86,9 @@ def outcome_of(settings: CommitSettings) -> HeadraceError | None:
     except (FileNotFoundError, ValueError):
         return None
     kind = GuardError if outcome["exit_code"] == GuardError.exit_code else HeadraceError
-    kept = f"dead letters are kept in {settings.dead_letter_folder}"
-    return kind(f"{outcome['message']}; nothing was committed, {kept}")
+    letters = files.list_folder(settings.dead_letter_folder)
+    kept = f", dead letters are kept in {settings.dead_letter_folder}" if letters else ""
+    return kind(f"{outcome['message']}; nothing was committed{kept}")
 
 
 def summary_of(job: BatchJob, manifest: Manifest, seconds: float) -> Json:

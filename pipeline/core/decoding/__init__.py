@@ -119,4 +119,4 @@ def format_of(uri: str) -> str:
         if extension in found.extensions:
             return found.name
     known = ", ".join(f"{name} ({' '.join(found.extensions)})" for name, found in FORMATS.items())
-    raise UsageError(f"the format of {uri} cannot be told from its name; known formats: {known}; or name one yourself")
+    raise UsageError(f"the format of {uri} cannot be told from its name; known formats: {known}; or give --format")
