@@ -29,8 +29,9 @@ How it is measured
   Every job runs in a process of its own. rows/s counts rows read over the seconds of pipeline.run alone;
   "rows/s, process" counts the whole process, with imports, planning and the making of the graph.
   Jobs are interleaved over the rounds and the median is taken, so that a machine that gets slower
-  meanwhile hits all alike. "cores" is CPU seconds over seconds while running; 1 worker thread can be
-  more than 1 core, for TensorFlow and Arrow have threads of their own (in the peers too).
+  meanwhile hits all alike. "rows/CPU s" and "by CPU" count the CPU seconds of all threads of the job:
+  they hardly change when others use the machine. One worker thread can use more than one core, for
+  TensorFlow and Arrow have threads of their own (in the peers too).
   The analysis (means, vocabularies) is made beforehand and counted for nobody.
   Ratios are what to look at: absolute rates belong to the machine.
 

@@ -89,7 +89,7 @@ def stages(settings: Settings) -> Steps:
     from bench.stages import StagedBuild
 
     def finish(job: StagedBuild) -> int:
-        settings["result"] = {"stages": job.seconds}
+        settings["result"] = {"stages": job.stages}
         return job.rows
 
     return lambda: StagedBuild(settings["arguments"]), finish

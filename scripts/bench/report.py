@@ -13,10 +13,14 @@ Sample = dict[str, Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A ratio of this row's rate (or memory) to another row's, and what it must reach; ``most`` is an upper bound."""
+    """A ratio of this row's rate (or memory) to another row's, and what it must reach; ``most`` is an upper bound.
+
+    ``cpu_ratio`` is that of rows a CPU second: it says the same on a machine that others use too.
+    """
 
     against: str
     ratio: float
+    cpu_ratio: float | None = None
     least: float | None = None
     most: float | None = None
 
@@ -43,7 +47,7 @@ class Row:
     rows: int = 0
     rows_per_second: float | None = None
     process_rows_per_second: float | None = None
-    cores_used: float | None = None
+    rows_per_cpu_second: float | None = None
     peak_mb: float | None = None
     seconds: float | None = None
     comparisons: tuple[Comparison, ...] = ()
@@ -59,7 +63,7 @@ def row_of(what: str, samples: Sequence[Sample], comparisons: Iterable[Compariso
         rows=rows,
         rows_per_second=rows / seconds,
         process_rows_per_second=rows / median(samples, "process_seconds"),
-        cores_used=statistics.median(sample["cpu_seconds"] / sample["seconds"] for sample in samples),
+        rows_per_cpu_second=rows / median(samples, "cpu_seconds"),
         peak_mb=median(samples, "peak_mb"),
         seconds=seconds,
         comparisons=tuple(comparisons),
@@ -75,10 +79,12 @@ def median(samples: Sequence[Sample], name: str) -> float:
 def speedup(against: str, mine: Sequence[Sample], theirs: Sequence[Sample], *, least: float | None) -> Comparison:
     """How many times as many rows a second; of medians of interleaved runs."""
 
-    def rate(samples: Sequence[Sample]) -> float:
-        return float(samples[0]["rows"] / median(samples, "seconds"))
+    ratios = [_rate(mine, kind) / _rate(theirs, kind) for kind in ("seconds", "cpu_seconds")]
+    return Comparison(against, *ratios, least=least)
 
-    return Comparison(against, rate(mine) / rate(theirs), least=least)
+
+def _rate(samples: Sequence[Sample], kind: str) -> float:
+    return float(samples[0]["rows"] / median(samples, kind))
 
 
 def as_json(rows: Iterable[Row], notes: Iterable[str], extra: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +97,18 @@ def as_json(rows: Iterable[Row], notes: Iterable[str], extra: dict[str, Any]) ->
     return {"rows": shown, "notes": list(notes), **extra}
 
 
-_HEADINGS = ("what", "rows/s", "ratio", "against", "must reach", "", "peak MB", "cores", "rows/s, process")
+_HEADINGS = (
+    "what",
+    "rows/s",
+    "ratio",
+    "against",
+    "must reach",
+    "",
+    "peak MB",
+    "rows/CPU s",
+    "by CPU",
+    "rows/s, process",
+)
 _LEFT = (0, 3, 5)
 
 
@@ -117,7 +134,8 @@ def cells_of(row: Row) -> list[tuple[str, ...]]:
                 wanted,
                 verdict,
                 _number(row.peak_mb) if first else "",
-                f"{row.cores_used:.1f}" if first and row.cores_used is not None else "",
+                _number(row.rows_per_cpu_second) if first else "",
+                f"{comparison.cpu_ratio:.2f}x" if comparison and comparison.cpu_ratio else "",
                 _number(row.process_rows_per_second) if first else "",
             )
         )
@@ -166,14 +184,17 @@ def plain_table(headings: Sequence[str], cells: Sequence[Sequence[str]], *, left
 
 
 def stage_table(samples: Sequence[Sample]) -> str:
-    """The stage profile: seconds, microseconds a row and share, medians over the samples, the largest first."""
+    """The stage profile, medians over the samples, the largest first; shares are of CPU time."""
     rows = samples[0]["rows"]
-    names = list(samples[0]["stages"])
-    seconds = {name: statistics.median(sample["stages"].get(name, 0.0) for sample in samples) for name in names}
-    total = sum(seconds.values())
+    spent = {
+        name: [statistics.median(sample["stages"].get(name, (0.0, 0.0))[kind] for sample in samples) for kind in (0, 1)]
+        for name in samples[0]["stages"]
+    }
+    wall, cpu = (sum(times[kind] for times in spent.values()) for kind in (0, 1))
     cells = [
-        (name, f"{value:.2f}", f"{value / rows * 1e6:.2f}", f"{value / total:.1%}")
-        for name, value in sorted(seconds.items(), key=lambda item: -item[1])
+        (name, f"{times[0]:.2f}", *(f"{seconds / rows * 1e6:.2f}" for seconds in times), f"{times[1] / cpu:.1%}")
+        for name, times in sorted(spent.items(), key=lambda item: -item[1][1])
     ]
-    cells.append(("total", f"{total:.2f}", f"{total / rows * 1e6:.2f}", f"{rows / total:,.0f} rows/s"))
-    return plain_table(("stage (one thread, no Beam)", "seconds", "us/row", "share"), cells, left=(0,))
+    cells.append(("total", f"{wall:.2f}", f"{wall / rows * 1e6:.2f}", f"{cpu / rows * 1e6:.2f}", "100.0%"))
+    headings = ("stage (one thread, no Beam)", "seconds", "us/row", "CPU us/row", "share")
+    return plain_table(headings, cells, left=(0,))

@@ -8,11 +8,11 @@ shows in the stage around it.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+from bench.clock import Moment
 from bench.ours import planned
 from pipeline.core.decoding import json_lines, json_native
 from pipeline.core.statistics import BatchStatistics
@@ -25,17 +25,19 @@ from pipeline.transforms import files
 
 
 class Stopwatch:
-    """Exclusive seconds of each stage."""
+    """Exclusive time of each stage: [seconds, CPU seconds of the whole process]."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.stages: dict[str, list[float]] = {}
         self._open: list[str] = []
-        self._since = time.perf_counter()
+        self._since = Moment.now()
 
     def _turn(self) -> None:
-        now = time.perf_counter()
+        now = Moment.now()
         if self._open:
-            self.seconds[self._open[-1]] = self.seconds.get(self._open[-1], 0.0) + now - self._since
+            spent = self.stages.setdefault(self._open[-1], [0.0, 0.0])
+            spent[0] += now.wall - self._since.wall
+            spent[1] += now.cpu - self._since.cpu
         self._since = now
 
     def enter(self, stage: str) -> None:
@@ -96,17 +98,14 @@ class StagedBuild:
         schema = self._settings.input.load_schema()
         self._schema = schema.arrow_schema
         self._decoder = self._settings.input.make_decoder(schema)
-        transformer = writing.shared_transformer(self._settings, job.transform)
-        layout = make_layout(self._settings.layout)
-        self._encoder = Encoder(self._settings, transformer=transformer, layout=layout)
+        self._transform = job.transform
         self._watch = Stopwatch()
         self.rows = 0
-        self._put_on(transformer, layout)
 
     @property
-    def seconds(self) -> dict[str, float]:
-        """Seconds of each stage, in the order in which they were first met."""
-        return dict(self._watch.seconds)
+    def stages(self) -> dict[str, list[float]]:
+        """Of each stage: seconds, CPU seconds."""
+        return dict(self._watch.stages)
 
     def _put_on(self, transformer: Any, layout: Any) -> None:
         watch = self._watch
@@ -134,12 +133,18 @@ class StagedBuild:
 
     def run(self) -> None:
         """Build every task; parts are written to the staging folder and deleted."""
+        self._watch.enter("load the transform (once a process)")
+        transformer = writing.shared_transformer(self._settings, self._transform)
+        self._watch.leave()
+        layout = make_layout(self._settings.layout)
+        encoder = Encoder(self._settings, transformer=transformer, layout=layout)
+        self._put_on(transformer, layout)
         self._watch.enter("all else (accounts)")
         for task in self._tasks:
             self._watch.enter("concatenate blocks")
             decoded = decode_task(task, self._decoder, self._schema, open_file=files.open_read)
             self._watch.leave()
-            chunks = self._watch.timed_items(self._encoder.encode, "take rows, and the rest of the encoder")
+            chunks = self._watch.timed_items(encoder.encode, "take rows, and the rest of the encoder")
             writing.write_parts(chunks(decoded, seed=task.seed), self._settings, task.index)
             self.rows += decoded.rows_read
             decoded.statistics.to_bytes()

@@ -82,20 +82,19 @@ class Suite:
         self._plan = plan
         self._work = plan.work
         self._samples: dict[str, list[Sample]] = {}
-        self._jobs: dict[str, Job] = {}
 
     def run(self) -> list[Row]:
         """Measure everything, interleaved, and return the table."""
         analysis = self.prepare()
-        self._jobs = self._round()
+        jobs = self.jobs()
         for number in range(self._plan.repeat):
             # Each round starts with another job, so that none always runs on a machine that has just got busy.
-            names = list(self._jobs)
+            names = list(jobs)
             turn = number % len(names)
             for name in names[turn:] + names[:turn]:
-                self._measure(name, self._jobs[name], f"round {number + 1} of {self._plan.repeat}: {name}")
+                self.take(name, jobs[name], f"round {number + 1} of {self._plan.repeat}: {name}")
         for way in _READ_ROWS:
-            self._measure(f"read {way}", self._reading(way), f"tf.data, {way}")
+            self.take(f"read {way}", self._reading(way), f"tf.data, {way}")
         return [*self._table(), *self._information(analysis), help_row()]
 
     def profile(self) -> list[Sample]:
@@ -103,7 +102,7 @@ class Suite:
         self.prepare(peer=False)
         source = self._plan.inputs.json_lines(self._plan.scale)
         for number in range(self._plan.repeat):
-            self._measure("stages", self._run("stages", source, threads=1), f"profile {number + 1}")
+            self.take("stages", self._run("stages", source, threads=1), f"profile {number + 1}")
         return self._samples["stages"]
 
     def prepare(self, *, peer: bool = True) -> list[Sample]:
@@ -115,23 +114,25 @@ class Suite:
         source, folder = plan.inputs.json_lines(plan.scale), self._work / "transform"
         arguments = [*self._common(source, threads=1), f"--features={FEATURES}", f"--output={folder}"]
         settings = {"arguments": arguments, "rows": plan.rows * plan.scale}
-        sample = self._measure("analysis", Job("analyze", settings, folder, keep=True), "our analysis")
+        sample = self.take("analysis", Job("analyze", settings, folder, keep=True), "our analysis")
         if peer:
             plan.inputs.csv(plan.scale)
             plan.inputs.malformed(plan.scale)
             source, folder = plan.inputs.csv(1), self._work / "peer_transform"
             job = Job("canonical_analysis", self._canonical(source, folder, scale=1), folder, keep=True)
-            self._measure("peer analysis", job, "the peer's analysis")
+            self.take("peer analysis", job, "the peer's analysis")
         return [sample]
 
-    def _measure(self, key: str, job: Job, what: str) -> Sample:
+    def take(self, key: str, job: Job, what: str) -> Sample:
+        """Measure ``job`` and keep its sample under ``key``."""
         sample = measure(job, logs=self._work / "logs")
         rate = sample["rows"] / sample["seconds"]
         self._plan.say(f"{what}: {sample['rows']:,} rows in {sample['seconds']:.1f} s, {rate:,.0f} rows/s")
         self._samples.setdefault(key, []).append(sample)
         return sample
 
-    def _round(self) -> dict[str, Job]:
+    def jobs(self) -> dict[str, Job]:
+        """What each round measures."""
         plan, inputs = self._plan, self._plan.inputs
         lines, large = inputs.json_lines(plan.scale), inputs.json_lines(plan.large)
         peer = self._work / "per_row"
