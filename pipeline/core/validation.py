@@ -219,10 +219,16 @@ def _valid_values(values: pa.Array, feature: Feature) -> BoolArray | None:
     finite = feature.kind is Kind.FLOAT and (feature.disallow_nan or feature.disallow_inf)
     if low is None and high is None and not truth and not finite:
         return None
-    numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+    numbers = as_numbers(values)
     if feature.kind is Kind.FLOAT:
         numbers = numbers.astype(np.float64)  # so that a bound is not rounded to float32
     return _valid_numbers(numbers, feature, low=low, high=high)
+
+
+def as_numbers(values: pa.Array) -> npt.NDArray[Any]:
+    """A numeric array as numpy, shape (values,), with 0 for nulls."""
+    filled = pc.fill_null(values, 0) if values.null_count else values  # 18 us a call, also where nothing is null
+    return filled.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def _valid_numbers(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pipeline.core.decoding.json_values import EXACT_FLOAT_LIMIT
 from pipeline.core.records import BoolArray
 from pipeline.core.schema import Feature, Kind, Schema
-from pipeline.core.validation import value_limits
+from pipeline.core.validation import as_numbers, value_limits
 
 _NATIVE_TYPES = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "bytes": pa.large_binary()}
 
@@ -104,7 +104,7 @@ class _Column:
         return read, None
 
     def _integral(self, read: pa.Array) -> tuple[pa.Array, BoolArray | None]:
-        numbers = pc.fill_null(read, 0.0).to_numpy(zero_copy_only=False)
+        numbers = as_numbers(read)
         small = np.abs(numbers) < EXACT_FLOAT_LIMIT
         self.rounded = len(small) - int(np.count_nonzero(small))
         integers = np.where(small, numbers, 0.0).astype(np.int64)
@@ -113,7 +113,7 @@ class _Column:
 
 
 def _as_float32(read: pa.Array) -> tuple[pa.Array, BoolArray | None]:
-    numbers = pc.fill_null(read, 0.0).to_numpy(zero_copy_only=False)
+    numbers = as_numbers(read)
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32)
     finite = np.isfinite(narrow)

@@ -16,7 +16,7 @@ from pipeline.core.decoding.lines import line_blocks, line_splits, oversized_rej
 from pipeline.core.records import DecodedBlock, InputFile, Int64Array, Opener, RawBlock, Rejection, Split
 from pipeline.core.schema import Schema
 
-_FEW_ROWS = 8
+_FEW_ROWS = 12
 """So few rows are decoded sooner one by one than by a native call."""
 
 

@@ -1,7 +1,8 @@
 """Throws hostile bytes at the JSON decoder: run in a process of its own, as the native parser may take it down.
 
-``python json_fuzz.py COUNT SEED PROGRESS_FILE``: input number i depends on SEED and i only; PROGRESS_FILE
-holds the number of the last one begun. One input in ``COMPARED`` is also held to the row-wise oracle.
+``python -m tests.core.decoding.json_fuzz COUNT SEED PROGRESS_FILE``: input number i depends on SEED and i
+only; PROGRESS_FILE holds the number of the last one begun. One input in ``COMPARED`` is also held to the
+row-wise oracle.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ import os
 import random
 import sys
 
-from json_cases import BAD_BYTES, SCHEMAS, TOKENS, check_laws, mutated, random_rows
-
 from pipeline.core.decoding.json_lines import JsonLinesDecoder
 from pipeline.core.records import Split
+from tests.core.decoding.json_cases import BAD_BYTES, SCHEMAS, TOKENS, check_laws, mutated, random_rows
 
 COMPARED = 4
 
@@ -23,7 +23,7 @@ def fuzzed_file(rng: random.Random, name: str) -> bytes:
     """Some lines of all kinds, then changed anywhere, line ends too; now and then noise alone."""
     if rng.random() < 0.05:
         return rng.randbytes(rng.randrange(200))
-    rows = random_rows(rng, SCHEMAS[name], rng.randrange(6, 16))
+    rows = random_rows(rng, SCHEMAS[name], rng.randrange(10, 24))
     for _ in range(rng.randrange(3)):
         token = rng.choice(TOKENS).encode()
         rows.insert(rng.randrange(len(rows)), token * rng.choice((1, 1, 2, 300)))
@@ -40,7 +40,7 @@ def run(count: int, seed: int, progress: int) -> None:
         (name, JsonLinesDecoder(schema, unknown_features=unknown, block_bytes=block_bytes, max_record_bytes=2000))
         for name, schema in SCHEMAS.items()
         for unknown in ("ignore", "reject")
-        for block_bytes in (500, 1 << 20)
+        for block_bytes in (1000, 1 << 20)
     ]
     for index in range(count):
         os.pwrite(progress, b"%20d" % index, 0)

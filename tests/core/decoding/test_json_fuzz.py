@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("json_fuzz.py")
+ROOT = Path(__file__).parents[3]
 
 
 def fuzz(tmp_path: Path, count: int, seed: int) -> None:
     progress = tmp_path / "progress"
-    command = [sys.executable, "-X", "faulthandler", SCRIPT, str(count), str(seed), progress]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.core.decoding.json_fuzz", str(count), str(seed)]
+    done = subprocess.run([*command, progress], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"seed {seed}, input {progress.read_text().strip()}: {done.stderr[-3000:]}"
     assert int(progress.read_text()) == count - 1
 
