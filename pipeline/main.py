@@ -100,8 +100,8 @@ COMMANDS = (
 _GROUPS = {"schema": "Write and check schemas.", "dlq": "Look at dead letters."}
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def build_parser(*, enforce: bool = True) -> argparse.ArgumentParser:
+    """The parser of all commands; ``enforce=False`` lets what is required be missing."""
     parser = opt.Parser(
         prog="headrace",
         allow_abbrev=False,
@@ -115,16 +115,16 @@ def build_parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         first = command.words[0]
         if len(command.words) == 1:
-            _add_command(top, command)
+            _add_command(top, command, enforce=enforce)
             continue
         if first not in groups:
             group = top.add_parser(first, help=_GROUPS[first], description=_GROUPS[first], allow_abbrev=False)
             groups[first] = group.add_subparsers(metavar="COMMAND", required=True, parser_class=opt.Parser)
-        _add_command(groups[first], command)
+        _add_command(groups[first], command, enforce=enforce)
     return parser
 
 
-def _add_command(subparsers: argparse._SubParsersAction[opt.Parser], command: Command) -> None:
+def _add_command(subparsers: argparse._SubParsersAction[opt.Parser], command: Command, *, enforce: bool) -> None:
     beam = (
         "\n\nApache Beam's own options are taken too (--runner, --project, ...)." if command.takes_beam_options else ""
     )
@@ -138,8 +138,9 @@ def _add_command(subparsers: argparse._SubParsersAction[opt.Parser], command: Co
     )
     if command.positional:
         name, nargs, text = command.positional
-        parser.add_argument(name, nargs=None if nargs == "1" else nargs, help=text, metavar=name.upper())
-    opt.add_options(parser, command.options)
+        taken = None if nargs == "1" else nargs
+        parser.add_argument(name, nargs=taken if enforce else "*", help=text, metavar=name.upper())
+    opt.add_options(parser, command.options, enforce=enforce)
     parser.set_defaults(command=command, parser=parser)
 
 
@@ -148,19 +149,38 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
     Raises UsageError for anything unknown (naming the nearest known flag), missing or malformed.
     """
-    parser = build_parser()
-    arguments, rest = parser.parse_known_args(_underscored(argv))
+    words = _underscored(argv)
+    try:
+        arguments, rest = build_parser().parse_known_args(words)
+    except UsageError:
+        _refuse_typos(words)  # a misspelt flag is often the one that is missed
+        raise
+    _refuse_unknown(arguments, rest)
+    return arguments, rest
+
+
+def _refuse_typos(words: Sequence[str]) -> None:
+    """Raise UsageError for unknown flags in arguments that lack something else too."""
+    try:
+        arguments, rest = build_parser(enforce=False).parse_known_args(words)
+    except UsageError:
+        return
+    _refuse_unknown(arguments, rest)
+
+
+def _refuse_unknown(arguments: argparse.Namespace, rest: Sequence[str]) -> None:
+    """Raise UsageError if ``rest`` holds anything that is not Beam's, for a command that takes Beam's options."""
     command: Command = arguments.command
-    own = [flag for action in arguments.parser._actions for flag in action.option_strings]
-    prog = "headrace " + " ".join(command.words)
+    known = [flag for action in arguments.parser._actions for flag in action.option_strings]
+    unknown = list(rest)
     if rest and command.takes_beam_options:
         from pipeline.commands.beam_options import split_known
 
         unknown, beam_flags = split_known(rest)
-        opt.refuse_unknown(prog, unknown, [*own, *beam_flags])
-        return arguments, rest
-    opt.refuse_unknown(prog, rest, own)
-    return arguments, []
+        known += beam_flags
+    # A word behind an unknown flag is its value, and goes without saying.
+    shown = [word for word, flag in zip(unknown, ["", *unknown], strict=False) if word[:1] == "-" or flag[:1] != "-"]
+    opt.refuse_unknown("headrace " + " ".join(command.words), shown, known)
 
 
 def _underscored(argv: Sequence[str]) -> list[str]:
