@@ -14,9 +14,12 @@ from pipeline.core.decoding.csv_rows import FLOAT_SYNTAX
 from pipeline.core.records import BoolArray
 from pipeline.core.schema import Feature, Kind, Schema
 
-_READ_TYPES = {Kind.INT: pa.int64(), Kind.FLOAT: pa.float64(), Kind.BYTES: pa.large_binary()}
-_SURE_INT = r"^[+-]?0*[0-9]{1,18}(?:\.0*)?$"  # what INT_SYNTAX takes and surely fits in 64 bits
-_NOT_IN_INT64 = r"^\+|\.0*$"  # what a cast to int64 does not take
+# Numbers are read as texts and cast a column at a time: one bad cell then costs its column, not the block.
+_READ_TYPES = {Kind.INT: pa.large_string(), Kind.FLOAT: pa.large_string(), Kind.BYTES: pa.large_binary()}
+_NUMBER_TYPES = {Kind.INT: pa.int64(), Kind.FLOAT: pa.float64()}
+# Of the integers of the row-wise parser: those that a cast to int64 takes, and others that float64 holds exactly.
+_PLAIN_INT = r"^-?0*[0-9]{1,18}$"
+_DECIMAL_INT = r"^[+-]?0*[0-9]{1,15}(?:\.0*)?$"
 _SURE_FLOAT = f"^(?:{FLOAT_SYNTAX.decode()})$"
 _MAX_NATIVE_BYTES = 1 << 30  # pyarrow counts the bytes of a block in 32 bits
 
@@ -37,14 +40,8 @@ class ColumnReader:
         """
         if len(text) > _MAX_NATIVE_BYTES:
             return None
-        table = None
-        if not care:
-            try:
-                table = self._table(text, numbers=True)
-            except pa.ArrowInvalid:  # some cell is not of its type
-                table = None
         try:
-            table = self._table(text, numbers=False) if table is None else table
+            table = self._table(text)
         except pa.ArrowInvalid:
             return None
         if table.num_rows != rows:
@@ -53,9 +50,9 @@ class ColumnReader:
         columns = [self._canonical(table, feature, doubt, care=care) for feature in self.schema.features]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow_schema), doubt
 
-    def _table(self, text: bytes, *, numbers: bool) -> pa.Table:
+    def _table(self, text: bytes) -> pa.Table:
         types = {
-            str(self.header.index(feature.name)): _READ_TYPES[feature.kind] if numbers else pa.large_binary()
+            str(self.header.index(feature.name)): _READ_TYPES[feature.kind]
             for feature in self.schema.features
             if feature.name in self.header
         }
@@ -87,7 +84,7 @@ class ColumnReader:
         if feature.name not in self.header:
             return pa.nulls(table.num_rows, feature.arrow_type)
         values = _one_array(table.column(str(self.header.index(feature.name))))
-        if feature.kind is not Kind.BYTES and pa.types.is_large_binary(values.type):
+        if feature.kind is not Kind.BYTES:
             values = _numbers(values, feature, doubt, care=care)
         if feature.kind is Kind.FLOAT:
             values = _to_float32(values, doubt)
@@ -100,27 +97,35 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 def _numbers(texts: pa.Array, feature: Feature, doubt: BoolArray, *, care: bool) -> pa.Array:
     """Numbers from their texts; a text that is not surely the number of the row-wise parser is null and doubted."""
-    target = _READ_TYPES[feature.kind]
     if not care:
         try:
-            return _cast(texts, target)
+            return texts.cast(_NUMBER_TYPES[feature.kind])
         except pa.ArrowInvalid:
             pass  # some text is at fault: find out which
-    if feature.bool_domain is not None and feature.kind is Kind.INT:
-        lower = pc.ascii_lower(texts.cast(pa.large_string()))
-        words = pc.index_in(lower, pa.array(["false", "true"], pa.large_string())).cast(pa.large_string())
-        texts = pc.coalesce(words.cast(pa.large_binary()), texts)
-    sure = pc.match_substring_regex(texts, _SURE_INT if feature.kind is Kind.INT else _SURE_FLOAT)
-    doubt |= pc.fill_null(pc.invert(sure), False).to_numpy(zero_copy_only=False)
-    texts = pc.if_else(sure, texts, pa.scalar(None, texts.type))
-    try:
-        return _cast(texts, target)
-    except pa.ArrowInvalid:
-        return _cast(pc.replace_substring_regex(texts, _NOT_IN_INT64, ""), target)
+    if feature.kind is Kind.INT:
+        values = _integers(_truth_as_digits(texts) if feature.bool_domain is not None else texts)
+    else:
+        values = _only(texts, _SURE_FLOAT).cast(pa.float64())
+    if values.null_count > texts.null_count:
+        doubt |= pc.and_not(texts.is_valid(), values.is_valid()).to_numpy(zero_copy_only=False)
+    return values
 
 
-def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    return texts.cast(pa.large_string()).cast(target)
+def _integers(texts: pa.Array) -> pa.Array:
+    values = _only(texts, _PLAIN_INT).cast(pa.int64())
+    if values.null_count > texts.null_count:
+        values = pc.coalesce(values, _only(texts, _DECIMAL_INT).cast(pa.float64()).cast(pa.int64()))
+    return values
+
+
+def _truth_as_digits(texts: pa.Array) -> pa.Array:
+    words = pc.index_in(pc.ascii_lower(texts), pa.array(["false", "true"], pa.large_string()))
+    return pc.coalesce(words.cast(pa.large_string()), texts)
+
+
+def _only(texts: pa.Array, pattern: str) -> pa.Array:
+    """``texts``, null where they do not match."""
+    return pc.if_else(pc.match_substring_regex(texts, pattern), texts, pa.scalar(None, texts.type))
 
 
 def _to_float32(values: pa.Array, doubt: BoolArray) -> pa.Array:
