@@ -62,8 +62,16 @@ class ModulePreprocessing:
         return hashlib.sha256(self.source.encode()).hexdigest()
 
     def __call__(self, inputs: Tensors) -> Tensors:
-        """What the user's function makes of ``inputs``."""
-        return dict(self.function()(inputs))
+        """What the user's function makes of ``inputs``. Raises UsageError where it fails while it is traced."""
+        function = self.function()
+        try:
+            return dict(function(inputs))
+        except Exception as error:  # as above: the user's code may raise anything
+            kinds = ", ".join(f"{name}: {type(value).__name__}" for name, value in sorted(inputs.items()))
+            raise UsageError(
+                f"preprocessing_fn of {self.path} fails on the inputs of this schema ({kinds}): {error!r}. As in TFX, "
+                "a feature is a dense Tensor only where the schema gives it a shape"
+            ) from error
 
     def function(self) -> Callable[[Tensors], Tensors]:
         """Execute the module and find its function. Raises UsageError where there is none."""
