@@ -56,7 +56,7 @@ class CsvDecoder:
         The header is no row. Raises UsageError as ``splits``, OSError where the file cannot be read.
         """
         header = self._header(split.uri, open_file)
-        rule = SpanRule.of(self.options, header.names, self.max_record_bytes)
+        rule = SpanRule.of(self.options, header.names, max_record_bytes=self.max_record_bytes)
         start, end = (self._row_start(offset, split, header, rule, open_file) for offset in (split.start, split.end))
         counted = split.start
         if start < end:
@@ -78,14 +78,14 @@ class CsvDecoder:
 
     def decode(self, block: RawBlock) -> DecodedBlock:
         """Rows in columns with pyarrow; those it cannot vouch for as ``decode_rows`` has them."""
-        return self._whole(decode_by_columns(_csv(block), self.schema, self.options))
+        return self._whole(decode_by_columns(_csv(block), self.schema, options=self.options))
 
     def decode_rows(self, block: RawBlock) -> DecodedBlock:
         """Row by row: the definition of what is accepted, and with which faults a row is refused."""
-        return self._whole(decode_by_rows(_csv(block), self.schema, self.options))
+        return self._whole(decode_by_rows(_csv(block), self.schema, options=self.options))
 
     def _header(self, uri: str, open_file: Opener) -> Header:
-        header = read_header(uri, self.options, open_file)
+        header = read_header(uri, open_file, options=self.options)
         check_header(header, uri, schema=self.schema, options=self.options, unknown_features=self.unknown_features)
         return header
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipeline.core.decoding.csv_columns import ColumnReader
 from pipeline.core.decoding.csv_options import CsvOptions
 from pipeline.core.decoding.csv_rows import RowParser, RowValues
-from pipeline.core.decoding.csv_scan import doubtful_rows, numbers_need_care
+from pipeline.core.decoding.csv_scan import doubtful_rows, may_hold_hexadecimal
 from pipeline.core.records import DecodedBlock, Fault, Int64Array, RawBlock, Rejection
 from pipeline.core.schema import Schema
 from pipeline.core.validation import valid_mask
@@ -33,20 +33,20 @@ class CsvBlock(RawBlock):
         return cls(uri, base, b"", none, none, bytes_read=bytes_read, header=header)
 
 
-def decode_by_rows(block: CsvBlock, schema: Schema, options: CsvOptions) -> DecodedBlock:
+def decode_by_rows(block: CsvBlock, schema: Schema, *, options: CsvOptions) -> DecodedBlock:
     """Every row through the row-wise parser."""
     return _finish(block, schema, options, rows=np.arange(block.num_rows), fast=None)
 
 
-def decode_by_columns(block: CsvBlock, schema: Schema, options: CsvOptions) -> DecodedBlock:
+def decode_by_columns(block: CsvBlock, schema: Schema, *, options: CsvOptions) -> DecodedBlock:
     """Rows that are surely valid through pyarrow, all others through the row-wise parser."""
     doubt = doubtful_rows(block, options, cells=len(block.header))
     sure = np.flatnonzero(~doubt)
     text = _join(block, sure)
     reader = ColumnReader(schema, options, block.header)
-    read = reader.read(text, len(sure), care=numbers_need_care(text, options)) if len(sure) else None
+    read = reader.read(text, len(sure), hexadecimal=may_hold_hexadecimal(text, options)) if len(sure) else None
     if read is None:
-        return decode_by_rows(block, schema, options)
+        return decode_by_rows(block, schema, options=options)
     batch, cell_doubt = read
     valid = valid_mask(batch, schema) & ~cell_doubt
     if not valid.all():

@@ -32,11 +32,11 @@ class ColumnReader:
     options: CsvOptions
     header: tuple[str, ...]
 
-    def read(self, text: bytes, rows: int, *, care: bool) -> tuple[pa.RecordBatch, BoolArray] | None:
+    def read(self, text: bytes, rows: int, *, hexadecimal: bool) -> tuple[pa.RecordBatch, BoolArray] | None:
         """The canonical columns of ``rows`` rows, and which rows need another look, shape (rows,).
 
-        With ``care`` numbers are checked by their syntax, not left to pyarrow. None where pyarrow
-        does not see ``rows`` rows: then nothing can be said.
+        ``hexadecimal``: an integer may be written so, and is not to be taken. None where pyarrow does
+        not see ``rows`` rows: then nothing can be said.
         """
         if len(text) > _MAX_NATIVE_BYTES:
             return None
@@ -47,7 +47,7 @@ class ColumnReader:
         if table.num_rows != rows:
             return None
         doubt = np.zeros(rows, np.bool_)
-        columns = [self._canonical(table, feature, doubt, care=care) for feature in self.schema.features]
+        columns = [self._canonical(table, feature, doubt, hexadecimal=hexadecimal) for feature in self.schema.features]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow_schema), doubt
 
     def _table(self, text: bytes) -> pa.Table:
@@ -80,12 +80,12 @@ class ColumnReader:
             ),
         )
 
-    def _canonical(self, table: pa.Table, feature: Feature, doubt: BoolArray, *, care: bool) -> pa.Array:
+    def _canonical(self, table: pa.Table, feature: Feature, doubt: BoolArray, *, hexadecimal: bool) -> pa.Array:
         if feature.name not in self.header:
             return pa.nulls(table.num_rows, feature.arrow_type)
         values = _one_array(table.column(str(self.header.index(feature.name))))
         if feature.kind is not Kind.BYTES:
-            values = _numbers(values, feature, doubt, care=care)
+            values = _numbers(values, feature, doubt, hexadecimal=hexadecimal)
         if feature.kind is Kind.FLOAT:
             values = _to_float32(values, doubt)
         return values if feature.scalar else _to_lists(values)
@@ -95,9 +95,9 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
-def _numbers(texts: pa.Array, feature: Feature, doubt: BoolArray, *, care: bool) -> pa.Array:
+def _numbers(texts: pa.Array, feature: Feature, doubt: BoolArray, *, hexadecimal: bool) -> pa.Array:
     """Numbers from their texts; a text that is not surely the number of the row-wise parser is null and doubted."""
-    if not care:
+    if not hexadecimal or feature.kind is Kind.FLOAT:
         try:
             return texts.cast(_NUMBER_TYPES[feature.kind])
         except pa.ArrowInvalid:

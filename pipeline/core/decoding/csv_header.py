@@ -25,7 +25,7 @@ class Header:
     end: int
 
 
-def read_header(uri: str, options: CsvOptions, open_file: Opener) -> Header:
+def read_header(uri: str, open_file: Opener, *, options: CsvOptions) -> Header:
     """The header of the file ``uri``: its first line, or ``options.header`` (then rows begin at 0).
 
     A file that is empty, or holds a BOM only, has no columns and no rows. Raises UsageError where

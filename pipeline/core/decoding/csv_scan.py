@@ -12,7 +12,7 @@ from pipeline.core.records import BoolArray, Int64Array, RawBlock
 
 Bytes = npt.NDArray[np.uint8]
 
-_NEWLINE, _RETURN, _TAB, _SPACE, _ZERO = 10, 13, 9, 32, 48
+_NEWLINE, _RETURN = 10, 13
 
 
 def doubtful_rows(block: RawBlock, options: CsvOptions, *, cells: int) -> BoolArray:
@@ -28,32 +28,22 @@ def doubtful_rows(block: RawBlock, options: CsvOptions, *, cells: int) -> BoolAr
     view: Bytes = np.frombuffer(data, np.uint8)
     _doubt_text(block, doubt)
     _doubt_line_ends(view, block, doubt)
-    quotes = quote_positions(view, data, options)
+    quotes = quote_positions(view, data, options=options)
     if len(quotes) and not options.multiline:
         _mark(doubt, block, np.flatnonzero(view == _NEWLINE))
-    doubt |= ~well_formed(view, block.starts, block.ends, quotes, options, cells=cells)
+    doubt |= ~well_formed(view, quotes, starts=block.starts, ends=block.ends, options=options, cells=cells)
     return doubt
 
 
-def numbers_need_care(data: bytes, options: CsvOptions) -> bool:
-    """Whether a cell may begin or end with a space or tab, or be a hexadecimal number.
-
-    pyarrow takes such cells for numbers, the row-wise parser does not.
-    """
+def may_hold_hexadecimal(data: bytes, options: CsvOptions) -> bool:
+    """Whether a cell may begin with ``0x``: arrow takes it for an integer, the row-wise parser does not."""
     view: Bytes = np.frombuffer(data, np.uint8)
     edges = np.zeros(256, np.bool_)
-    edges[[_NEWLINE, _RETURN, ord(options.delimiter)]] = True
-    if options.quote:
-        edges[ord(options.quote)] = True
-    for blank in (_SPACE, _TAB):
-        if blank != ord(options.delimiter) and blank in data:
-            at = np.flatnonzero(view == blank)
-            if at[0] == 0 or edges[view[at - 1]].any() or edges[_next(view, at)].any():
-                return True
+    edges[list(b"\r\n" + options.delimiter_byte + options.quote_byte)] = True
     for mark in b"xX":
         if mark in data:
             at = np.flatnonzero(view == mark) - 1
-            at = at[view[at] == _ZERO]
+            at = at[view[at] == ord("0")]
             if edges[view[at - 1]].any() or 0 in at:
                 return True
     return False
@@ -69,7 +59,7 @@ def row_of(block: RawBlock, positions: Int64Array) -> Int64Array:
     return np.maximum(np.searchsorted(block.starts, positions, "right") - 1, 0)
 
 
-def quote_positions(view: Bytes, data: bytes, options: CsvOptions) -> Int64Array:
+def quote_positions(view: Bytes, data: bytes, *, options: CsvOptions) -> Int64Array:
     """Where the quotes are in ``data``, which is also ``view``, ascending."""
     if not options.quote or options.quote_byte not in data:
         return np.zeros(0, np.int64)
@@ -77,7 +67,7 @@ def quote_positions(view: Bytes, data: bytes, options: CsvOptions) -> Int64Array
 
 
 def well_formed(
-    view: Bytes, starts: Int64Array, ends: Int64Array, quotes: Int64Array, options: CsvOptions, *, cells: int | None
+    view: Bytes, quotes: Int64Array, *, starts: Int64Array, ends: Int64Array, options: CsvOptions, cells: int | None
 ) -> BoolArray:
     """Whether each row ``view[starts[i]:ends[i]]`` has strict quotes and ``cells`` cells (None: any), shape (rows,).
 
@@ -85,7 +75,7 @@ def well_formed(
     """
     strict = np.ones(len(starts), np.bool_)
     if len(quotes):
-        rows, quotes = in_rows(starts, ends, quotes)
+        rows, quotes = in_rows(quotes, starts=starts, ends=ends)
         _check_quotes(view, starts, ends, quotes=quotes, rows=rows, options=options, strict=strict)
         quotes = quotes[strict[rows]]
     if cells is None or not strict.any():
@@ -97,7 +87,7 @@ def well_formed(
     return strict
 
 
-def in_rows(starts: Int64Array, ends: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+def in_rows(positions: Int64Array, *, starts: Int64Array, ends: Int64Array) -> tuple[Int64Array, Int64Array]:
     """The ascending ``positions`` that lie in a row, after the row of each; both of shape (positions in rows,)."""
     first = np.searchsorted(positions, starts)
     counts = np.searchsorted(positions, ends) - first

@@ -38,7 +38,7 @@ class SpanRule:
     max_ragged_bytes: int
 
     @classmethod
-    def of(cls, options: CsvOptions, header: tuple[str, ...], max_record_bytes: int) -> SpanRule:
+    def of(cls, options: CsvOptions, header: tuple[str, ...], *, max_record_bytes: int) -> SpanRule:
         """The rule of ``options``: rows to read (``multiline``), or rows to refuse as one, within 64 KiB.
 
         Without ``multiline`` only a row of the right number of cells is surely a quoted newline, and
@@ -46,8 +46,8 @@ class SpanRule:
         """
         near = min(LOOK_BYTES, max_record_bytes)
         if options.multiline:
-            return cls(options, header, max_record_bytes, near)
-        return cls(options, header, near, 0)
+            return cls(options, header, max_bytes=max_record_bytes, max_ragged_bytes=near)
+        return cls(options, header, max_bytes=near, max_ragged_bytes=0)
 
 
 def join_lines(lines: Iterator[RawBlock], rule: SpanRule) -> Iterator[CsvBlock]:
@@ -102,24 +102,26 @@ def _span_end(block: RawBlock, offset: int, rule: SpanRule, *, from_first: bool)
 def _links(block: RawBlock, rule: SpanRule) -> tuple[Int64Array, BoolArray]:
     """The odd rows of ``block``, and whether each is linked to the next (one fewer): links, not yet choices."""
     view: Bytes = np.frombuffer(block.data, np.uint8)
-    quotes = quote_positions(view, block.data, rule.options)
-    rows, quotes = in_rows(block.starts, block.ends, quotes)
+    quotes = quote_positions(view, block.data, options=rule.options)
+    rows, quotes = in_rows(quotes, starts=block.starts, ends=block.ends)
     odd = np.flatnonzero(np.bincount(rows, minlength=block.num_rows) & 1)
     holds = np.zeros(max(len(odd) - 1, 0), np.bool_)
     for parity in (0, 1):  # links of the same parity do not overlap
         opening, closing = odd[parity:-1:2], odd[parity + 1 :: 2]
         starts, ends = block.starts[opening], block.ends[closing]
-        holds[parity::2] = _one_row(view, starts, ends, quotes, rule)
+        holds[parity::2] = _one_row(view, quotes, starts, ends, rule)
     return odd, holds
 
 
-def _one_row(view: Bytes, starts: Int64Array, ends: Int64Array, quotes: Int64Array, rule: SpanRule) -> BoolArray:
+def _one_row(view: Bytes, quotes: Int64Array, starts: Int64Array, ends: Int64Array, rule: SpanRule) -> BoolArray:
+    """Whether ``rule`` takes the lines from ``starts[i]`` to ``ends[i]`` for one row."""
     lengths = ends - starts
-    holds = well_formed(view, starts, ends, quotes, rule.options, cells=None) & (lengths <= rule.max_bytes)
+    holds = lengths <= rule.max_bytes
+    holds &= well_formed(view, quotes, starts=starts, ends=ends, options=rule.options, cells=None)
     counted = np.flatnonzero(holds & (lengths > rule.max_ragged_bytes))
     if len(counted):
-        right = well_formed(view, starts[counted], ends[counted], quotes, rule.options, cells=len(rule.header))
-        holds[counted] = right
+        starts, ends, cells = starts[counted], ends[counted], len(rule.header)
+        holds[counted] = well_formed(view, quotes, starts=starts, ends=ends, options=rule.options, cells=cells)
     return holds
 
 

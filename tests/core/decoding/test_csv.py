@@ -55,6 +55,7 @@ def row(cells: str) -> bytes:
         ("007,,,,,,", {"a": 7}),
         ("1.0,,,,,,", {"a": 1}),
         ("-1.,,,,,,", {"a": -1}),
+        ("9007199254740993.0,,,,,,", {"a": 2**53 + 1}),
         ('"1","2.5","s",,,,', {"a": 1, "x": 2.5, "s": b"s"}),
         ("9223372036854775807,,,,,,", {"a": 2**63 - 1}),
         ("-9223372036854775808,,,,,,", {"a": -(2**63)}),
@@ -88,6 +89,8 @@ def test_accepted(cells, expected):
         ("1e3,,,,,,", ["wrong_type"], "a"),
         ("0x10,,,,,,", ["wrong_type"], "a"),
         (" 1,,,,,,", ["wrong_type"], "a"),
+        ("\r1,,,,,,", ["wrong_type"], "a"),
+        ("1,,,,,,2\t", ["wrong_type", "too_few_values"], "m"),
         ("true,,,,,,", ["wrong_type"], "a"),
         ("9223372036854775808,,,,,,", ["int_overflow"], "a"),
         ("-9223372036854775809,,,,,,", ["int_overflow"], "a"),
@@ -150,6 +153,11 @@ def test_invalid_utf8_keeps_the_exact_bytes(payload):
 
 def test_utf16_without_a_mark_is_invalid_utf8():
     assert reasons("1,x".encode("utf-16-le"), options=CsvOptions(header=("a", "s"))) == [["invalid_utf8"]]
+
+
+def test_many_nul_bytes_are_another_encoding_and_few_are_text():
+    assert reasons(b"a,s\n1,\0\n") == [["invalid_utf8"]]
+    assert both(b"a,s\n1,xyz\0\n").rows == [{"a": 1, "s": b"xyz\0"}]
 
 
 def test_all_faults_of_a_malformed_row_are_listed():

@@ -157,9 +157,9 @@ def test_screening_agrees_with_the_row_wise_splitter(lines, options):
     view = np.frombuffer(data, np.uint8)
     quotes = np.flatnonzero(view == ord('"'))
     for cells in (1, 2, 3):
-        found = well_formed(view, starts, starts + lengths, quotes, options, cells=cells)
+        found = well_formed(view, quotes, starts=starts, ends=starts + lengths, options=options, cells=cells)
         assert found.tolist() == [_cell_count(line, options) == cells for line in lines]
-    found = well_formed(view, starts, starts + lengths, quotes, options, cells=None)
+    found = well_formed(view, quotes, starts=starts, ends=starts + lengths, options=options, cells=None)
     assert found.tolist() == [_cell_count(line, options) > 0 for line in lines]
 
 
