@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 def fuzz(tmp_path: Path, count: int, seed: int) -> None:
     progress = tmp_path / "progress"
+    progress.write_text("not begun")
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.core.decoding.json_fuzz", str(count), str(seed)]
     done = subprocess.run([*command, progress], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"seed {seed}, input {progress.read_text().strip()}: {done.stderr[-3000:]}"
