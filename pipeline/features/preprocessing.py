@@ -226,9 +226,11 @@ def _scale(x: tf.Tensor, low: float, high: float, *, elementwise: bool) -> tf.Te
     """As tft.scale_by_min_max, but a value that is not finite (log1p of -1) does not spoil minimum and maximum."""
     x = tf.cast(x, tf.float32)
     finite = tf.math.is_finite(x)
-    limit = tf.fill(tf.shape(x), tf.float32.max)
-    smallest = tft.min(tf.where(finite, x, limit), reduce_instance_dims=not elementwise)
-    largest = tft.max(tf.where(finite, x, -limit), reduce_instance_dims=not elementwise)
+    least = tf.fill(tf.shape(x), tf.float32.min)
+    # One analyzer for both: the minimum of x is minus the maximum of -x.
+    both = tf.stack([tf.where(finite, -x, least), tf.where(finite, x, least)], axis=-1)
+    extremes = tft.max(both if elementwise else tf.reshape(both, [-1, 2]), reduce_instance_dims=False)
+    smallest, largest = -extremes[..., 0], extremes[..., 1]
     spread = largest - smallest
     # A feature that never varies has no scale: TFT's answer is a sigmoid, and so is ours.
     scaled = tf.where(spread > 0, (x - smallest) / spread, tf.math.sigmoid(x))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Container
+
 import numpy as np
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.tfxio import tensor_representation_util
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
+from pipeline.core.errors import UsageError
 from pipeline.core.records import BoolArray, Int64Array
 from pipeline.core.schema import Feature, Kind, Schema
 from pipeline.features.spec import FeatureSpec, Output, required_features, value_of
@@ -27,13 +31,36 @@ def effective_schema(schema: Schema, spec: FeatureSpec | None) -> schema_pb2.Sch
     proto.CopyFrom(schema.proto)
     if spec is None:
         names = {feature.name for feature in schema.features}
-        inferred = tensor_representation_util.InferTensorRepresentationsFromMixedSchema(proto)
+        inferred = _inferred(proto)
         kept = {name: tensor for name, tensor in inferred.items() if _columns(tensor) <= names}
     else:
         features = {feature.name: feature for feature in schema.features}
         kept = {name: _representation(features[name], spec) for name in spec.sources if name in features}
+        _keep_only(proto, kept)
     tensor_representation_util.SetTensorRepresentationsInSchema(proto, kept)
     return proto
+
+
+def _keep_only(proto: schema_pb2.Schema, names: Container[str]) -> None:
+    """Leave the features that the spec reads, so that a client need not send others."""
+    used = [feature for feature in proto.feature if feature.name in names]
+    for field in ("feature", "sparse_feature", "weighted_feature", "tensor_representation_group"):
+        proto.ClearField(field)
+    proto.feature.extend(used)
+    for feature in proto.feature:
+        # TFX refuses to look at a shape of what can be missing; the tensor representation says it anyway.
+        if feature.HasField("shape") and feature.presence.min_fraction != 1:
+            count = math.prod(dim.size for dim in feature.shape.dim)
+            feature.value_count.min = feature.value_count.max = count
+
+
+def _inferred(proto: schema_pb2.Schema) -> dict[str, schema_pb2.TensorRepresentation]:
+    try:
+        inferred = tensor_representation_util.InferTensorRepresentationsFromMixedSchema(proto)
+    except ValueError as error:
+        message = " ".join(str(error).split())
+        raise UsageError(f"the schema does not say which tensors a preprocessing module gets: {message}") from error
+    return dict(inferred)
 
 
 def _columns(tensor: schema_pb2.TensorRepresentation) -> set[str]:

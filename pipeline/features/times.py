@@ -28,17 +28,20 @@ def time_parts(times: tf.Tensor, *, parts: tuple[str, ...], utc: bool) -> dict[s
     kept as 60 where it was written, and counts into the next minute in UTC.
     """
     year, month, day, hour, minute, second = _fields(times)
-    days = _days_from_civil(year, month, day)
+    days = None
     if utc:
+        days = _days_from_civil(year, month, day)
         total = ((days * 24 + hour) * 60 + minute - _offset_minutes(times)) * 60 + second
         days, rest = total // 86400, total % 86400
         hour, minute, second = rest // 3600, rest // 60 % 60, rest % 60
         year, month, day = _civil_from_days(days)
     known = {"year": year, "month": month, "day": day, "hour": hour, "minute": minute, "second": second}
     if "day_of_week" in parts:
-        known["day_of_week"] = (days + 3) % 7  # 1970-01-01 was a Thursday, day 3
+        # 1970-01-01 was a Thursday, day 3
+        known["day_of_week"] = ((_days_from_civil(year, month, day) if days is None else days) + 3) % 7
     if "day_of_year" in parts:
-        known["day_of_year"] = days - _days_from_civil(year, tf.ones_like(year), tf.ones_like(year)) + 1
+        after_february = tf.cast(_leap(year) & (month > 2), tf.int64)
+        known["day_of_year"] = tf.gather(tf.constant(_DAYS_BEFORE), month) + after_february + day
     return {part: known[part] for part in parts}
 
 
@@ -51,9 +54,17 @@ def _fields(times: tf.Tensor) -> list[tf.Tensor]:
     digits = tf.cast(tf.io.decode_raw(tf.strings.substr(times, 0, 19), tf.uint8, fixed_length=19), tf.int32) - 48
     fields = tf.cast(tf.tensordot(digits, tf.constant(_WEIGHTS), 1), tf.int64)
     year, month, day, *clock = tf.unstack(fields, axis=-1)
-    same_day = tf.equal(_civil_from_days(_days_from_civil(year, month, day))[2], day)  # not so for 31 April
-    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(same_day), [_MESSAGE])]):
-        return [tf.identity(year), month, day, *clock]
+    in_month = tf.gather(tf.constant(_MONTH_DAYS), month) + tf.cast(_leap(year) & (month == 2), tf.int64)
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(day <= in_month), [_MESSAGE])]):
+        return [year, month, tf.identity(day), *clock]
+
+
+_MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+_DAYS_BEFORE = np.cumsum(_MONTH_DAYS) - _MONTH_DAYS
+
+
+def _leap(year: tf.Tensor) -> tf.Tensor:
+    return ((year % 4 == 0) & (year % 100 != 0)) | (year % 400 == 0)
 
 
 def _offset_minutes(times: tf.Tensor) -> tf.Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from tests.features.helpers import make_schema
 
 from pipeline.core.errors import UsageError
 from pipeline.features.ops import OPS, Vocabulary
@@ -17,6 +16,7 @@ from pipeline.features.spec import (
     required_features,
     with_required,
 )
+from tests.features.helpers import make_schema
 
 SCHEMA = make_schema()
 
