@@ -1,12 +1,14 @@
 """Packaging of Headrace: the distribution, its dependencies' bounds and the console command."""
 
+from pathlib import Path
+
 from setuptools import find_packages, setup
 
 setup(
     name="headrace",
     version="0.1.0",
     description="Beam/Dataflow preprocessing into TFRecord training shards, with dead-letter handling",
-    long_description=open("README.md", encoding="utf-8").read(),
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["pipeline", "pipeline.*", "dlq_replay", "dlq_replay.*"]),
