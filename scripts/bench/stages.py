@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 from bench.clock import Moment
@@ -79,12 +78,6 @@ class Stopwatch:
         if hasattr(owner, name):
             setattr(owner, name, self.timed(getattr(owner, name), stage))
 
-    def watch_part(self, owner: Any, part: str, name: str, stage: str) -> None:
-        """As ``watch``, on the one method of ``owner.part`` that is used; for parts that let nothing be set on them."""
-        if hasattr(owner, part):
-            timed = self.timed(getattr(getattr(owner, part), name), stage)
-            setattr(owner, part, SimpleNamespace(**{name: timed}))
-
 
 _END = object()
 
@@ -121,10 +114,10 @@ class StagedBuild:
         watch.watch(building, "permutation", "split, permute")
         watch.watch(transformer, "faults", "transform: row checks")
         watch.watch(transformer, "transform", "transform: the rest")
-        watch.watch(transforming, "to_tfxio", "transform: to lists")
-        watch.watch_part(transformer, "_adapter", "ToBatchTensors", "transform: Arrow to tensors")
+        group = getattr(transforming, "_Group", None)
+        watch.watch(group, "inputs", "transform: columns to tensors")
         watch.watch(transformer, "_graph", "transform: TFT graph")
-        watch.watch_part(transformer, "_converter", "convert", "transform: tensors to Arrow")
+        watch.watch(group, "outputs", "transform: tensors to columns")
         watch.watch(building, "non_finite_rows", "non-finite check")
         watch.watch(layout, "encode_array", "encode")
         watch.watch(writing, "frame", "frame")
