@@ -174,7 +174,7 @@ def previous_run(output: str, run_id: str) -> str | None:
             return latest or None
         manifest = files.join(output, run_folder(run_id), MANIFEST)
         return Manifest.from_json(files.read_bytes(manifest), manifest).previous_run_id
-    except FileNotFoundError:
+    except (FileNotFoundError, UsageError):  # a damaged run is one to replace, not to trip over
         return None
 
 
