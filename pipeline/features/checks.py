@@ -16,6 +16,7 @@ from pipeline.core.reasons import Reason
 from pipeline.core.records import BoolArray, Fault, Int64Array
 from pipeline.core.schema import Kind, Schema
 from pipeline.features import ops
+from pipeline.features.op import Op
 from pipeline.features.spec import FeatureSpec, Output
 from pipeline.features.times import PATTERN
 
@@ -66,7 +67,7 @@ def _check_of(output: Output, kind: Kind) -> _Check | None:
     return _Check(output.source, test, f"the feature cannot go through {first.name}: {needs}")
 
 
-def _test_of(op: ops.Op | None, kind: Kind) -> tuple[Test, str] | None:
+def _test_of(op: Op | None, kind: Kind) -> tuple[Test, str] | None:
     match op:
         case ops.TimeParts():
             return bad_times, "it is no RFC 3339 time, such as 2013-01-01T10:00:00Z"

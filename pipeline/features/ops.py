@@ -3,61 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar
 
 from pipeline.core.schema import INT64_MAX, INT64_MIN, Kind
 from pipeline.core.schema_text import nearest
 from pipeline.features import params
+from pipeline.features.op import KIND_NAMES, Op, Value, yaml_name
 from pipeline.features.params import Refusal
 
-
-@dataclass(frozen=True)
-class Value:
-    """What flows from op to op: one row's ``shape`` (None: a list of any length), and whether it can be missing.
-
-    ``classes`` is set for ids: they lie in [0, classes).
-    """
-
-    kind: Kind
-    shape: tuple[int, ...] | None
-    missing: bool = False
-    classes: int | None = None
-
-
-@dataclass(frozen=True)
-class Op:
-    """One step of a feature. Subclasses are the steps; their fields are the parameters."""
-
-    name: ClassVar[str] = ""
-
-    def result(self, value: Value) -> Value:
-        """What comes out when ``value`` goes in. Raises Refusal where the op cannot take it."""
-        return value
-
-    def to_json(self) -> dict[str, Any]:
-        """``{name: {parameter: value}}``, as the op is written in YAML; parameters at None are left out."""
-        given = {_key(f): getattr(self, f.name) for f in fields(self)}
-        return {self.name: {k: list(v) if isinstance(v, tuple) else v for k, v in given.items() if v is not None}}
-
-    def _dense(self, value: Value, *kinds: Kind, fix: str) -> Value:
-        """Check that ``value`` is of one of ``kinds``, of fixed shape, and never missing."""
-        if value.kind not in kinds:
-            raise Refusal(f"{self.name} cannot take {_KIND_NAMES[value.kind]}; {fix}")
-        if value.shape is None:
-            raise Refusal(
-                f"{self.name} cannot take a list of varying length; only pass_through, vocabulary, hash_strings and "
-                "drop can. Give the feature a fixed shape in the schema, or drop it"
-            )
-        if value.missing:
-            raise Refusal(
-                f"the feature can be missing and {self.name} needs a value; put `fill_missing: {{value: ...}}` "
-                "first, or make the feature required in the schema (presence { min_fraction: 1.0 })"
-            )
-        return value
-
-
-_KIND_NAMES = {Kind.INT: "whole numbers", Kind.FLOAT: "floats", Kind.BYTES: "strings"}
 _NUMBERS = (Kind.INT, Kind.FLOAT)
 _TO_NUMBERS = "cast it to a number first, or use vocabulary or hash_strings"
 
@@ -101,9 +55,9 @@ class FillMissing(Op):
         """The same kind, never missing; the mean of whole numbers is a float."""
         if (self.value is None) == (self.statistic is None):
             raise Refusal("fill_missing needs either `value: ...` or `with: mean`")
-        filled = self._dense(replace(value, missing=False), *Kind, fix="")
+        filled = self.dense(replace(value, missing=False), *Kind, fix="")
         if self.statistic:
-            self._dense(filled, *_NUMBERS, fix="fill strings with `value: ...`")
+            self.dense(filled, *_NUMBERS, fix="fill strings with `value: ...`")
             return replace(filled, kind=Kind.FLOAT)
         self.constant(value.kind)
         return filled
@@ -133,14 +87,14 @@ class Cast(Op):
         kind = {"int": Kind.INT, "float": Kind.FLOAT, "string": Kind.BYTES}[self.to]
         if value.kind is Kind.FLOAT and kind is Kind.BYTES:
             raise Refusal("cast cannot write floats as strings (their text is not stable); bucketize or cast to int")
-        return replace(self._dense(value, *Kind, fix=""), kind=kind, classes=None)
+        return replace(self.dense(value, *Kind, fix=""), kind=kind, classes=None)
 
 
 @dataclass(frozen=True)
 class _ToFloat(Op):
     def result(self, value: Value) -> Value:
         """Floats of the same shape."""
-        return replace(self._dense(value, *_NUMBERS, fix=_TO_NUMBERS), kind=Kind.FLOAT, classes=None)
+        return replace(self.dense(value, *_NUMBERS, fix=_TO_NUMBERS), kind=Kind.FLOAT, classes=None)
 
 
 @dataclass(frozen=True)
@@ -198,7 +152,7 @@ class Vocabulary(Op):
     def result(self, value: Value) -> Value:
         """Ids of the same shape; lists of varying length stay such."""
         if value.shape is not None:
-            self._dense(value, Kind.BYTES, Kind.INT, fix="bucketize them first")
+            self.dense(value, Kind.BYTES, Kind.INT, fix="bucketize them first")
         elif value.kind is Kind.FLOAT:
             raise Refusal("vocabulary cannot take floats")
         known = self.top_k is not None and self.num_oov_buckets > 0
@@ -216,9 +170,9 @@ class HashStrings(Op):
     def result(self, value: Value) -> Value:
         """Ids of the same shape; lists of varying length stay such."""
         if value.kind is not Kind.BYTES:
-            raise Refusal(f"hash_strings cannot take {_KIND_NAMES[value.kind]}; put `cast: {{to: string}}` before it")
+            raise Refusal(f"hash_strings cannot take {KIND_NAMES[value.kind]}; put `cast: {{to: string}}` before it")
         if value.shape is not None:
-            self._dense(value, Kind.BYTES, fix="")
+            self.dense(value, Kind.BYTES, fix="")
         return replace(value, kind=Kind.INT, classes=self.hash_buckets)
 
 
@@ -232,7 +186,7 @@ class Bucketize(Op):
 
     def result(self, value: Value) -> Value:
         """Ids of the same shape."""
-        return replace(self._dense(value, *_NUMBERS, fix=_TO_NUMBERS), kind=Kind.INT, classes=self.buckets)
+        return replace(self.dense(value, *_NUMBERS, fix=_TO_NUMBERS), kind=Kind.INT, classes=self.buckets)
 
 
 @dataclass(frozen=True)
@@ -244,7 +198,7 @@ class ApplyBuckets(Op):
 
     def result(self, value: Value) -> Value:
         """Ids of the same shape."""
-        dense = self._dense(value, *_NUMBERS, fix=_TO_NUMBERS)
+        dense = self.dense(value, *_NUMBERS, fix=_TO_NUMBERS)
         return replace(dense, kind=Kind.INT, classes=len(self.boundaries) + 1)
 
 
@@ -257,7 +211,7 @@ class OneHot(Op):
 
     def result(self, value: Value) -> Value:
         """Floats with one more dimension."""
-        dense = self._dense(value, Kind.INT, fix="turn it into ids first (vocabulary, hash_strings, bucketize)")
+        dense = self.dense(value, Kind.INT, fix="turn it into ids first (vocabulary, hash_strings, bucketize)")
         depth = self.depth or value.classes
         if depth is None:
             raise Refusal("one_hot needs `depth: n` here: the number of ids is not known before the analysis")
@@ -277,7 +231,7 @@ class TimeParts(Op):
     def result(self, value: Value) -> Value:
         """What each part is."""
         return replace(
-            self._dense(value, Kind.BYTES, fix="a time is a string such as 2013-01-01T10:00:00Z"), kind=Kind.INT
+            self.dense(value, Kind.BYTES, fix="a time is a string such as 2013-01-01T10:00:00Z"), kind=Kind.INT
         )
 
 
@@ -303,15 +257,11 @@ OPS: dict[str, type[Op]] = {
 }
 
 
-def _key(declared: Field[Any]) -> str:
-    return declared.metadata.get("key") or declared.name
-
-
 def make_op(name: str, given: Mapping[str, Any]) -> Op:
     """The op called ``name``. Raises Refusal for an unknown op or parameter, a missing one, or a bad value."""
     if name not in OPS:
         raise Refusal(f"unknown op '{name}'; {nearest(name, OPS)}")
-    declared = {_key(f): f for f in fields(OPS[name])}
+    declared = {yaml_name(f): f for f in fields(OPS[name])}
     for key in given:
         if key not in declared:
             hint = nearest(key, declared) if declared else "it takes none"

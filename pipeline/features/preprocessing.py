@@ -16,6 +16,7 @@ import tensorflow_transform as tft
 from pipeline.core.errors import UsageError
 from pipeline.core.schema import Kind, Schema
 from pipeline.features import ops, times
+from pipeline.features.op import Op, Value
 from pipeline.features.spec import FeatureSpec, Output, value_of
 
 Tensors = dict[str, Any]
@@ -152,9 +153,9 @@ def _chain(output: Output, tensor: Any, shape: tuple[int, ...] | None, kind: Kin
     return {name: tf.identity(value) if isinstance(value, tf.Tensor) else value for name, value in named.items()}
 
 
-def _classes_before(before: tuple[ops.Op, ...]) -> int | None:
+def _classes_before(before: tuple[Op, ...]) -> int | None:
     """How many ids the op before gives, where that is known before the analysis."""
-    any_kind = ops.Value(Kind.INT, ())
+    any_kind = Value(Kind.INT, ())
     match before[-1] if before else None:
         case ops.Vocabulary() | ops.Bucketize() | ops.ApplyBuckets() as op:
             return op.result(any_kind).classes
@@ -184,7 +185,7 @@ def _fill(tensor: Any, op: ops.FillMissing, shape: tuple[int, ...], kind: Kind) 
     return tf.reshape(flat, [rows, *shape])
 
 
-def _apply(op: ops.Op, x: Any, *, name: str, depth: int | None) -> Any:
+def _apply(op: Op, x: Any, *, name: str, depth: int | None) -> Any:
     match op:
         case ops.Cast():
             return _cast(x, op.to)

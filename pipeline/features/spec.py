@@ -24,7 +24,8 @@ from pipeline.core.errors import UsageError
 from pipeline.core.schema import Feature, Schema
 from pipeline.core.schema_text import nearest
 from pipeline.features import yaml_lines
-from pipeline.features.ops import Drop, FillMissing, Label, Op, PassThrough, TimeParts, Value, make_op
+from pipeline.features.op import Op, Value
+from pipeline.features.ops import Drop, FillMissing, Label, PassThrough, TimeParts, make_op
 from pipeline.features.params import Refusal
 from pipeline.features.yaml_lines import Document
 

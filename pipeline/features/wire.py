@@ -129,10 +129,15 @@ class _Column:
         tag = {pa.float32(): _FLOAT, pa.int64(): _INT, pa.large_binary(): _BYTES}.get(kind)
         if tag is None:
             raise TypeError(f"feature {name!r} has type {column.type}, which a tf.train.Example cannot hold")
-        present = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-        counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        each = int(counts[0]) if present is None and (counts == counts[0]).all() else 0
-        return cls(name, column.flatten(), np.append(0, np.cumsum(counts)), present, tag, each or None)
+        if column.null_count:
+            present = column.is_valid().to_numpy(zero_copy_only=False)
+            counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+            return cls(name, column.flatten(), np.append(0, np.cumsum(counts)), present, tag)
+        offsets = column.offsets.to_numpy()
+        offsets = offsets - offsets[0] if offsets[0] else offsets
+        each = int(offsets[1])
+        same = each > 0 and (np.diff(offsets) == each).all()
+        return cls(name, column.flatten(), offsets, None, tag, each if same else None)
 
     def fixed(self) -> tuple[bytes, _Bytes2D] | None:
         """Header and body of an entry that has one width in all rows, or None."""
