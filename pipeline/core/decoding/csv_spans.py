@@ -154,14 +154,19 @@ def _alternate(holds: BoolArray) -> BoolArray:
 def _cut(block: RawBlock, row: int, rule: SpanRule) -> RawBlock | None:
     """What follows from ``row`` on, if it may be one row with lines that are yet to be read."""
     start = int(block.starts[row])
-    base = block.base + start
-    too_far = len(block.data) - start > rule.max_bytes
-    if too_far or any(offset > base for offset, _ in block.oversized):
+    if len(block.data) - start > rule.max_bytes:  # always so where a line over the size limit follows
         return None
     data = block.data[start:]
     lines = data.count(b"\n") + (not data.endswith(b"\n"))
     rows = block.num_rows - row
-    return RawBlock(block.uri, base, data, block.starts[row:] - start, block.ends[row:] - start, blank=lines - rows)
+    return RawBlock(
+        block.uri,
+        block.base + start,
+        data,
+        block.starts[row:] - start,
+        block.ends[row:] - start,
+        blank=lines - rows,
+    )
 
 
 def _head(block: RawBlock, row: int, rest: RawBlock) -> RawBlock:

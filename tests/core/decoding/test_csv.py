@@ -366,9 +366,11 @@ def test_messages_are_bounded_and_escaped():
 
 
 def test_a_big_schema_and_file_goes_the_fast_way(monkeypatch):
-    """No valid row needs the row-wise parser, quoted or not."""
+    """No valid row needs the row-wise parser, quoted or not, with blank lines between or not."""
     monkeypatch.setattr("pipeline.core.decoding.csv_rows.RowParser.parse", None)
     rows = b"".join(b'%d,%d.5,"t, ""%d""",red,true,0.5,NA\r\n' % (i, i, i) for i in range(1000))
-    found = read(",".join(HEADER).encode() + b"\n" + rows, CsvDecoder(SCHEMA))
+    found = read(
+        ",".join(HEADER).encode() + b"\n" + rows[:7000] + rows[7000:].replace(b"\r\n", b"\n \t \n"), CsvDecoder(SCHEMA)
+    )
     assert len(found.rows) == 1000
     assert found.rows[7]["s"] == b't, "7"'

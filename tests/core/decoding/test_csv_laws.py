@@ -127,19 +127,20 @@ def test_result_does_not_depend_on_cuts(file, split_bytes, block_bytes, max_reco
 
 
 @settings(max_examples=300, deadline=None)
-@given(QUOTES, st.booleans(), st.integers(1, 30), st.integers(1, 30), st.sampled_from([3, 8, 12, 1 << 20]))
-@example(body=b'"\n"\n"\n"\n"\n', multiline=False, split_bytes=2, block_bytes=1, max_record_bytes=3)
-def test_rows_are_those_of_the_naive_reader(body, multiline, split_bytes, block_bytes, max_record_bytes):
-    options = CsvOptions(header=("a", "x"), multiline=multiline)
+@given(
+    QUOTES, st.booleans(), st.integers(1, 30), st.integers(1, 30), st.sampled_from([3, 8, 12, 1 << 20]), st.booleans()
+)
+@example(b'"\n' * 9, False, 1, 1, 3, True)
+@example(b'"\n' * 8, False, 2, 5, 1 << 20, True)
+def test_rows_are_those_of_the_naive_reader(body, multiline, split_bytes, block_bytes, max_record_bytes, narrow):
+    header = ("a",) if narrow else ("a", "x")
+    options = CsvOptions(header=header, multiline=multiline)
     found = decoder(options, max_record_bytes=max_record_bytes, block_bytes=block_bytes)
-    rows, blank = naive_rows(body, 0, options, cells=2, max_record_bytes=max_record_bytes)
+    rows, blank = naive_rows(body, 0, options, cells=len(header), max_record_bytes=max_record_bytes)
     result = read(body, found, split_bytes=split_bytes)
-    seen = [
-        (block.block.offset(row), block.block.payload(row))
-        for block in result.blocks
-        for row in range(block.block.num_rows)
-    ]
-    too_large = [(offset, length) for block in result.blocks for offset, length in block.block.oversized]
+    blocks = [decoded.block for decoded in result.blocks]
+    seen = [(block.offset(row), block.payload(row)) for block in blocks for row in range(block.num_rows)]
+    too_large = [(offset, length) for block in blocks for offset, length in block.oversized]
     assert seen == [(offset, row) for offset, row in rows if len(row) <= max_record_bytes]
     assert too_large == [(offset, len(row)) for offset, row in rows if len(row) > max_record_bytes]
     assert result.blank == blank
