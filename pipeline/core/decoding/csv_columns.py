@@ -11,6 +11,7 @@ import pyarrow.csv as pa_csv
 
 from pipeline.core.decoding.csv_options import CsvOptions
 from pipeline.core.decoding.csv_rows import FLOAT_SYNTAX
+from pipeline.core.decoding.lines import BOM
 from pipeline.core.records import BoolArray
 from pipeline.core.schema import Feature, Kind, Schema
 
@@ -40,6 +41,8 @@ class ColumnReader:
         """
         if len(text) > _MAX_NATIVE_BYTES:
             return None
+        if text.startswith(BOM):  # pyarrow would take it away, but it is a part of a cell: not the file begins here
+            text = b"\n" + text
         try:
             table = self._table(text)
         except pa.ArrowInvalid:

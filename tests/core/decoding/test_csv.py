@@ -177,6 +177,12 @@ def test_line_ends_blank_lines_and_bom(end, last, bom):
     assert (rejection.payload, data[rejection.offset :][:2]) == (b"q,", b"q,")
 
 
+def test_a_bom_after_the_start_is_a_part_of_its_cell():
+    (schema, bom) = (schema_of(scalar("s", BYTES), scalar("a", INT)), b"\xef\xbb\xbf")
+    assert both(b"s,a\n" + bom + b"x,1\n", schema).rows == [{"s": bom + b"x", "a": 1}]
+    assert reasons(b"a,s\n" + bom + b"1,x\n") == [["wrong_type"]]
+
+
 def test_a_row_of_tabs_is_a_row_of_missing_values():
     options = CsvOptions(delimiter="\t")
     found = both(b"s\tt\n\t\n\n", schema_of(scalar("s", BYTES), scalar("t", BYTES)), options)
