@@ -236,7 +236,7 @@ class Writable:
 
 def check_writable(folder: str) -> Writable:
     """Write and delete a small file in ``folder`` (made if missing), so that trouble shows before any work."""
-    probe = join(folder, f".headrace-probe-{uuid.uuid4().hex}")
+    probe = join(folder, ".headrace-probe")  # one name: what a fault leaves behind, the next probe takes away
     try:
         write_bytes(probe, b"")
         delete([probe])

@@ -75,6 +75,7 @@ class Settle(beam.DoFn):  # type: ignore[misc]
             files.write_bytes(files.join(self._settings.build.staging, OUTCOME), json.dumps(outcome).encode())
             raise
         # From here the run of this name, if there is one, is being replaced: without its manifest it is no run.
+        self._step_back()
         files.delete([files.join(self._settings.run_folder, MANIFEST)])
         yield beam.pvalue.TaggedOutput(names.ACCOUNTS, accounts)
         yield from plan_shards(
@@ -82,6 +83,16 @@ class Settle(beam.DoFn):  # type: ignore[misc]
             target_shard_bytes=self._settings.build.target_shard_bytes,
             min_shards=self._settings.min_shards,
         )
+
+    def _step_back(self) -> None:
+        """Let LATEST name the run before the one that is being replaced, so that it always names a run that is one."""
+        settings, latest = self._settings, files.join(self._settings.output, LATEST)
+        if files.size_of(latest) is None or files.read_bytes(latest).strip() != settings.run_id.encode():
+            return
+        if settings.previous_run_id:
+            files.write_bytes(latest, f"{settings.previous_run_id}\n".encode())
+        else:
+            files.delete([latest])
 
     def _settle(self, gathered: dict[str, Iterable[Any]]) -> tuple[Accounts, list[ShardPart]]:
         settings = self._settings
