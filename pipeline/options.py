@@ -184,9 +184,7 @@ OUTPUT = (
         default=128 << 20,
         metavar="BYTES",
     ),
-    Option(
-        "min_shards", "At least this many shards a split, given as many rows.", type=count, default=1, metavar="N"
-    ),
+    Option("min_shards", "At least this many shards a split, given as many rows.", type=count, default=1, metavar="N"),
     Option(
         "shuffle",
         "blocks: blocks of the input are dealt out at random and rows permuted inside shards, no data crosses workers. "
@@ -239,9 +237,7 @@ DLQ_SHOW = (
     Option("feature", "Only dead letters in which this feature is at fault.", metavar="NAME"),
     Option("limit", "How many to show at most.", type=count, default=20, metavar="N"),
 )
-ANALYZE = (
-    Option("output", "Folder to write the transform to, local or gs://.", required=True, metavar="FOLDER"),
-)
+ANALYZE = (Option("output", "Folder to write the transform to, local or gs://.", required=True, metavar="FOLDER"),)
 
 RUN_OPTIONS = (*INPUT, *SCHEMA, *FEATURES, *SPLITTING, *OUTPUT, *LOCAL, *GENERAL)
 ANALYZE_OPTIONS = (*ANALYZE, *INPUT, *SCHEMA, *FEATURES, *SPLITTING, *LOCAL, *GENERAL)

@@ -6,10 +6,8 @@ import json
 from argparse import Namespace
 from collections.abc import Sequence
 
-import apache_beam as beam
-
 from pipeline import preflight
-from pipeline.commands.beam_options import is_local, pipeline_options
+from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options
 from pipeline.commands.prepare import analysis_of, build_settings, plan_of, required_by_features
 from pipeline.console import watching
 from pipeline.core.errors import HeadraceError, UsageError
@@ -35,7 +33,7 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     plan = plan_of(sources, build, features=IdentityTransformer(sources.schema).features, min_shards=1)
     plan_uri = files.join(staging, "plan.jsonl")
     write_plan(plan_uri, plan.tasks)
-    pipeline = beam.Pipeline(options=options)
+    pipeline = make_pipeline(options)
     analyze(read_tasks(pipeline, plan_uri), build, analysis, progress_key=staging)
     if not is_local(options):
         print(json.dumps({"job_id": getattr(pipeline.run(), "job_id", lambda: "")(), "transform": arguments.output}))

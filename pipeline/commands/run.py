@@ -12,7 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipeline.commands.beam_options import is_local, pipeline_options
+from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options
 from pipeline.commands.prepare import Plan, prepare_run
 from pipeline.console import size, watching
 from pipeline.core.errors import GuardError, HeadraceError
@@ -33,7 +33,7 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     options = pipeline_options(beam_arguments, threads=arguments.threads)
     job, plan = prepare_run(arguments, job_name=options.get_all_options().get("job_name"))
     _announce(job, plan)
-    pipeline = beam.Pipeline(options=options)
+    pipeline = make_pipeline(options)
     build_batch(pipeline, job)
     if not is_local(options):
         result = pipeline.run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,11 +90,28 @@ class DecodedTask:
 
 @dataclass(frozen=True)
 class EncodedChunk:
-    """Records of one split, and the rows of the task's batch that they hold, in order."""
+    """Records of one split, each of ``rows_per_record`` rows (the last may hold fewer), ``rows`` in all."""
+
+    split: str
+    rows: int
+    records: pa.LargeBinaryArray
+    rows_per_record: int = 1
+
+    def pieces(self, records: int) -> Iterator[EncodedChunk]:
+        """The chunk cut into chunks of at most so many records."""
+        for start in range(0, len(self.records), records):
+            part = self.records.slice(start, records)
+            rows = min(len(part) * self.rows_per_record, self.rows - start * self.rows_per_record)
+            yield EncodedChunk(self.split, rows, part, self.rows_per_record)
+
+
+@dataclass(frozen=True)
+class TransformedChunk:
+    """Transformed rows of one split, ready to encode, and which rows of the task's batch they are, in order."""
 
     split: str
     rows: Int64Array
-    records: pa.LargeBinaryArray
+    batch: pa.RecordBatch
 
 
 def decode_task(
@@ -181,6 +198,30 @@ def split_indices(settings: BuildSettings, decoded: DecodedTask) -> Int64Array:
     return assign_splits(hashes, settings.splits, settings.seed)
 
 
+def regroup(chunks: Iterable[TransformedChunk], size: int) -> Iterator[TransformedChunk]:
+    """The same rows in chunks of multiples of ``size`` rows; only the last chunk of a split may be another number."""
+    waiting: list[TransformedChunk] = []
+    for chunk in chunks:
+        if waiting and waiting[0].split != chunk.split:
+            yield _joined(waiting)
+            waiting = []
+        joined = _joined([*waiting, chunk])
+        whole = len(joined.rows) // size * size
+        if whole:
+            yield TransformedChunk(joined.split, joined.rows[:whole], joined.batch.slice(0, whole))
+        rest = TransformedChunk(joined.split, joined.rows[whole:], joined.batch.slice(whole))
+        waiting = [rest] if len(rest.rows) else []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(chunks: Sequence[TransformedChunk]) -> TransformedChunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    rows = np.concatenate([chunk.rows for chunk in chunks])
+    return TransformedChunk(chunks[0].split, rows, pa.concat_batches([chunk.batch for chunk in chunks]))
+
+
 class Encoder:
     """Turns decoded tasks into encoded chunks: split, permute, transform, encode. Shared by worker threads."""
 
@@ -190,19 +231,28 @@ class Encoder:
         self._layout = layout
 
     def encode(self, decoded: DecodedTask, *, seed: int) -> Iterator[EncodedChunk]:
-        """Encode the rows split by split, in a permuted order unless the shuffle is ``none``.
+        """Transform and encode; records hold as many rows as the layout says, only a split's last may hold fewer.
 
         Rows that the transform or the encoder fails on are narrowed down and refused in ``decoded``.
         """
+        size = self._layout.rows_per_record
+        for chunk in regroup(self.transform(decoded, seed=seed), size):
+            encoded = isolate(self._layout.encode_array, chunk.batch, chunk.rows, is_fault=is_infrastructure_fault)
+            self._refuse(decoded, encoded.failed, Reason.ENCODE_ERROR)
+            for rows, records in encoded.done:
+                yield EncodedChunk(chunk.split, len(rows), records, size)
+
+    def transform(self, decoded: DecodedTask, *, seed: int) -> Iterator[TransformedChunk]:
+        """The rows split by split, in a permuted order unless the shuffle is ``none``, transformed."""
         split_of = split_indices(self._settings, decoded)
         for index, (name, _) in enumerate(self._settings.splits):
             rows = np.flatnonzero(split_of == index)
             if self._settings.shuffle != "none":
                 rows = rows[permutation(len(rows), seed + index)]
             for start in range(0, len(rows), self._settings.batch_rows):
-                yield from self._encode_batch(decoded, name, rows[start : start + self._settings.batch_rows])
+                yield from self._transform_batch(decoded, name, rows[start : start + self._settings.batch_rows])
 
-    def _encode_batch(self, decoded: DecodedTask, split: str, rows: Int64Array) -> Iterator[EncodedChunk]:
+    def _transform_batch(self, decoded: DecodedTask, split: str, rows: Int64Array) -> Iterator[TransformedChunk]:
         batch = decoded.batch.take(pa.array(rows))
         if faults := self._transformer.faults(batch):
             for row, fault in faults.items():
@@ -212,11 +262,7 @@ class Encoder:
         transformed = isolate(self._transformer.transform, batch, rows, is_fault=is_infrastructure_fault)
         self._refuse(decoded, transformed.failed, Reason.TRANSFORM_ERROR)
         for done, output in transformed.done:
-            kept, clean = self._refuse_non_finite(decoded, done, output)
-            encoded = isolate(self._layout.encode_array, clean, kept, is_fault=is_infrastructure_fault)
-            self._refuse(decoded, encoded.failed, Reason.ENCODE_ERROR)
-            for encoded_rows, records in encoded.done:
-                yield EncodedChunk(split, encoded_rows, records)
+            yield TransformedChunk(split, *self._refuse_non_finite(decoded, done, output))
 
     def _refuse(self, decoded: DecodedTask, failed: list[tuple[int, Exception]], reason: Reason) -> None:
         for row, error in failed:

@@ -16,6 +16,7 @@ class Layout(Protocol):
     """Encodes large_list batches (float32, int64, large_binary) into records, in row order. Holds no state."""
 
     name: str
+    rows_per_record: int
 
     def encode_array(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """The records of the batch; the same batch gives the same bytes in any process."""
@@ -34,6 +35,7 @@ class RowsLayout:
     """One row a record, one feature a column: what every tool reads. A null list is a feature left out."""
 
     name = "rows"
+    rows_per_record = 1
 
     def encode_array(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """One record a row."""

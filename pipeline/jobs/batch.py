@@ -10,7 +10,7 @@ import apache_beam as beam
 from pipeline.core.settings import BuildSettings
 from pipeline.transforms import files, names
 from pipeline.transforms.analysis import AnalysisSettings, Analyze, spec_of
-from pipeline.transforms.build import BuildShard, DecodeTrain, EncodeRows, WriteBucket
+from pipeline.transforms.build import BuildShard, DecodeTrain, TransformRows, WriteBucket
 from pipeline.transforms.dead_letters import ArchiveSettings, WriteDeadLetters
 from pipeline.transforms.plan import ReadPlan
 from pipeline.transforms.publish import Commit, CommitSettings, MergeStatistics, PublishShard, Settle
@@ -83,8 +83,8 @@ def analyze(
 
 
 def _build_globally(tasks: beam.PCollection, job: BatchJob, artefact: Any) -> tuple[Any, beam.PCollection]:
-    step = EncodeRows(job.build, job.commit.run_id, buckets=job.buckets)
-    built = tasks | names.ENCODE_ROWS >> beam.ParDo(step, artefact).with_outputs(*_TAGS)
+    step = TransformRows(job.build, job.commit.run_id, buckets=job.buckets)
+    built = tasks | names.TRANSFORM_ROWS >> beam.ParDo(step, artefact).with_outputs(*_TAGS)
     parts = (
         built[names.ROWS]
         | names.GROUP_ROWS >> beam.GroupByKey()

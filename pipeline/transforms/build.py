@@ -16,10 +16,17 @@ from apache_beam.metrics import Metrics
 from pipeline.core.framing import frame
 from pipeline.core.names import PartName
 from pipeline.core.progress import progress_of
-from pipeline.core.records import Rejection, ShardPart, Task, TaskReport
+from pipeline.core.records import Int64Array, Rejection, ShardPart, Task, TaskReport, UInt64Array
 from pipeline.core.seeds import mix64, seed_of
 from pipeline.core.settings import BuildSettings
-from pipeline.features.build import DecodedTask, EncodedChunk, Encoder, decode_task, split_indices
+from pipeline.features.build import (
+    DecodedTask,
+    EncodedChunk,
+    Encoder,
+    TransformedChunk,
+    decode_task,
+    split_indices,
+)
 from pipeline.features.checks import RowChecks
 from pipeline.features.layouts import make_layout
 from pipeline.features.spec import FeatureSpec
@@ -104,9 +111,8 @@ def write_parts(chunks: Iterable[EncodedChunk], settings: BuildSettings, task: i
                 roll = settings.target_shard_bytes * 3 // 2
                 writer = PartWriter(settings.staging, task=task, split=chunk.split, roll_bytes=roll)
                 writers[chunk.split] = stack.enter_context(writer)
-            for start in range(0, len(chunk.records), _FRAMED_RECORDS):
-                records = chunk.records.slice(start, _FRAMED_RECORDS)
-                writers[chunk.split].add(frame(records), rows=len(records), records=len(records))
+            for piece in chunk.pieces(_FRAMED_RECORDS):
+                writers[chunk.split].add(frame(piece.records), rows=piece.rows, records=len(piece.records))
     for writer in writers.values():
         parts.extend(writer.parts)
     return parts
@@ -153,11 +159,13 @@ class _TaskDoFn(beam.DoFn):  # type: ignore[misc]
             progress=progress if count else progress.bytes_only(),
         )
 
-    def _encode(self, task: Task, decoded: DecodedTask, artefact: str | None) -> Iterator[EncodedChunk]:
+    def _encoder(self, artefact: str | None) -> Encoder:
         transformer = shared_transformer(self._settings, artefact)
-        encoder = Encoder(self._settings, transformer=transformer, layout=make_layout(self._settings.layout))
+        return Encoder(self._settings, transformer=transformer, layout=make_layout(self._settings.layout))
+
+    def _encode(self, task: Task, decoded: DecodedTask, artefact: str | None) -> Iterator[EncodedChunk]:
         before = len(decoded.rejections)
-        yield from encoder.encode(decoded, seed=task.seed)
+        yield from self._encoder(artefact).encode(decoded, seed=task.seed)
         progress_of(self._progress_key).add(rows_rejected=len(decoded.rejections) - before)
 
     def _tagged(self, task: Task, decoded: DecodedTask, report: TaskReport) -> Iterator[Any]:
@@ -212,8 +220,8 @@ class DecodeTrain(_TaskDoFn):
             yield decoded.batch.take(pa.array(rows[start : start + _ANALYSIS_ROWS]))
 
 
-class EncodeRows(_TaskDoFn):
-    """Task -> records keyed by (split, bucket), for the global shuffle; reports carry no parts.
+class TransformRows(_TaskDoFn):
+    """Task -> transformed rows keyed by (split, bucket), for the global shuffle; reports carry no parts.
 
     A row's bucket and its place in it come from its source position and the seed alone.
     """
@@ -223,55 +231,69 @@ class EncodeRows(_TaskDoFn):
         self._buckets = buckets
 
     def process(self, task: Task, artefact: str | None = None) -> Iterator[Any]:
-        """Encode one task's rows and deal them into buckets."""
+        """Transform one task's rows and deal them into buckets."""
         decoded, written = self._decode(task), 0
-        for sequence, chunk in enumerate(self._encode(task, decoded, artefact)):
+        encoder = self._encoder(artefact)
+        for sequence, chunk in enumerate(encoder.transform(decoded, seed=task.seed)):
             written += len(chunk.rows)
             yield from self._deal(decoded, chunk, (task.index, sequence))
         yield from self._tagged(task, decoded, report_of(task, decoded, rows_written=written))
 
-    def _deal(self, decoded: DecodedTask, chunk: EncodedChunk, origin: tuple[int, int]) -> Iterator[Any]:
-        keys = self._position_keys(decoded, chunk)
+    def _deal(self, decoded: DecodedTask, chunk: TransformedChunk, origin: tuple[int, int]) -> Iterator[Any]:
+        keys = self._position_keys(decoded, chunk.rows)
         buckets = (keys % np.uint64(self._buckets)).astype(np.int64)
         for bucket in np.unique(buckets):
             rows = np.flatnonzero(buckets == bucket)
-            records = chunk.records.take(pa.array(rows)).to_pylist()
-            yield beam.pvalue.TaggedOutput(
-                names.ROWS, ((chunk.split, int(bucket)), (origin, keys[rows].tobytes(), records))
-            )
+            piece = (origin, keys[rows].tobytes(), _to_ipc(chunk.batch.take(pa.array(rows))))
+            yield beam.pvalue.TaggedOutput(names.ROWS, ((chunk.split, int(bucket)), piece))
 
-    def _position_keys(self, decoded: DecodedTask, chunk: EncodedChunk) -> Any:
-        keys = np.empty(len(chunk.rows), np.uint64)
-        of_block = decoded.of_block[chunk.rows]
+    def _position_keys(self, decoded: DecodedTask, rows: Int64Array) -> UInt64Array:
+        keys = np.empty(len(rows), np.uint64)
+        of_block = decoded.of_block[rows]
         for at in np.unique(of_block):
             block, here = decoded.blocks[int(at)], of_block == at
-            offsets = block.base + block.starts[decoded.of_row[chunk.rows[here]]]
+            offsets = block.base + block.starts[decoded.of_row[rows[here]]]
             keys[here] = mix64(offsets.astype(np.uint64), seed_of("row", block.uri, self._settings.seed))
         return keys
 
 
 class WriteBucket(beam.DoFn):  # type: ignore[misc]
-    """((split, bucket), all its records) -> the parts of a shard, rows in the order of their keys."""
+    """((split, bucket), all its transformed rows) -> the parts of a shard, rows in the order of their keys.
+
+    A row that passed the transform but cannot be encoded fails the run here: its bytes are no longer at hand.
+    """
 
     def __init__(self, settings: BuildSettings) -> None:
         self._settings = settings
 
     def process(self, group: tuple[tuple[str, int], Iterable[Any]]) -> Iterator[ShardPart]:
-        """Sort, frame and write one bucket; raises OSError for storage faults."""
+        """Sort, encode, frame and write one bucket; raises OSError for storage faults."""
         (split, bucket), values = group
         pieces = sorted(values, key=_origin)
         keys = np.concatenate([np.frombuffer(piece[1], np.uint64) for piece in pieces])
-        records = [record for piece in pieces for record in piece[2]]
+        batch = pa.concat_batches([_from_ipc(piece[2]) for piece in pieces])
         order = np.argsort(keys, kind="stable")
-        step = self._settings.batch_rows
-        chunks = (
-            EncodedChunk(
-                split, order[at : at + step], pa.array([records[i] for i in order[at : at + step]], pa.large_binary())
-            )
-            for at in range(0, len(order), step)
-        )
-        yield from write_parts(chunks, self._settings, bucket)
+        yield from write_parts(self._encoded(split, batch, order), self._settings, bucket)
+
+    def _encoded(self, split: str, batch: pa.RecordBatch, order: Int64Array) -> Iterator[EncodedChunk]:
+        layout = make_layout(self._settings.layout)
+        size = layout.rows_per_record
+        step = max(self._settings.batch_rows // size, 1) * size
+        for at in range(0, len(order), step):
+            rows = order[at : at + step]
+            yield EncodedChunk(split, len(rows), layout.encode_array(batch.take(pa.array(rows))), size)
 
 
-def _origin(piece: tuple[tuple[int, int], bytes, list[bytes]]) -> tuple[int, int]:
+def _to_ipc(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _from_ipc(data: bytes) -> pa.RecordBatch:
+    return pa.ipc.open_stream(data).read_next_batch()
+
+
+def _origin(piece: tuple[tuple[int, int], bytes, bytes]) -> tuple[int, int]:
     return piece[0]
