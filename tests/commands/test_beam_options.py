@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
@@ -12,15 +13,17 @@ from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
 from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, split_known
 
-_ELEMENTS = 6_000
+_ELEMENTS = 800
+_WORK = bytes(4 << 20)
 
 
 class Emit(beam.DoFn):  # type: ignore[misc]
-    """Emits rows of 20 kB while the once-a-second flush of Beam's own threading mode would fall among them."""
+    """Emits 100 kB at a time for some seconds: Beam's own flush, once a second, would fall among the writes."""
 
     def process(self, task: int) -> Iterator[tuple[int, bytes]]:
         for number in range(_ELEMENTS):
-            yield number % 7, number.to_bytes(20_000, "big")
+            zlib.crc32(_WORK)  # some work without the interpreter lock, as between real outputs
+            yield number % 7, bytes(100_000)
 
 
 class Count(beam.DoFn):  # type: ignore[misc]
