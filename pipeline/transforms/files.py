@@ -15,7 +15,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from pipeline.core.records import InputFile
 
@@ -54,7 +54,32 @@ def open_read(uri: str) -> BinaryIO:
     from apache_beam.io.filesystems import FileSystems
 
     with _storage_fault("read", uri):
-        return cast(BinaryIO, FileSystems.open(uri, compression_type=CompressionTypes.UNCOMPRESSED))
+        stream = FileSystems.open(uri, compression_type=CompressionTypes.UNCOMPRESSED)
+    return cast(BinaryIO, _RemoteFile(stream, uri))
+
+
+class _RemoteFile:
+    """A remote file being read, whose faults are OSErrors too."""
+
+    def __init__(self, stream: BinaryIO, uri: str) -> None:
+        self._stream, self._uri = stream, uri
+
+    def read(self, size: int = -1) -> bytes:
+        with _storage_fault("read", self._uri):
+            return self._stream.read(size)
+
+    def readline(self, size: int = -1) -> bytes:
+        with _storage_fault("read", self._uri):
+            return self._stream.readline(size)
+
+    def __enter__(self) -> _RemoteFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def __getattr__(self, name: str) -> Any:  # seek, tell, close
+        return getattr(self._stream, name)
 
 
 @contextlib.contextmanager
