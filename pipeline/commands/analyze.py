@@ -6,8 +6,10 @@ import json
 from argparse import Namespace
 from collections.abc import Sequence
 
+import apache_beam as beam
+
 from pipeline import preflight
-from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options
+from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, scratch_folder
 from pipeline.commands.prepare import analysis_of, build_settings, plan_of, required_by_features
 from pipeline.console import watching
 from pipeline.core.errors import HeadraceError, UsageError
@@ -33,19 +35,24 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     plan = plan_of(sources, build, features=IdentityTransformer(sources.schema).features, min_shards=1)
     plan_uri = files.join(staging, "plan.jsonl")
     write_plan(plan_uri, plan.tasks)
-    pipeline = make_pipeline(options)
-    analyze(read_tasks(pipeline, plan_uri), build, analysis, progress_key=staging)
-    if not is_local(options):
-        print(json.dumps({"job_id": getattr(pipeline.run(), "job_id", lambda: "")(), "transform": arguments.output}))
-        return 0
+    with scratch_folder(options, staging) as scratch:
+        pipeline = make_pipeline(options)
+        analyze(read_tasks(pipeline, plan_uri), build, analysis, progress_key=staging, scratch=scratch)
+        if not is_local(options):
+            job = pipeline.run()
+            print(json.dumps({"job_id": getattr(job, "job_id", lambda: "")(), "transform": arguments.output}))
+            return 0
+        _run_locally(pipeline, staging, output=arguments.output, total_bytes=plan.total_bytes)
+    print(json.dumps({"transform": arguments.output}) if arguments.json else f"transform      {arguments.output}")
+    return 0
+
+
+def _run_locally(pipeline: beam.Pipeline, staging: str, *, output: str, total_bytes: int) -> None:
     try:
-        with watching(progress_of(staging), title="analyze", total_bytes=plan.total_bytes), traces_held_back():
+        with watching(progress_of(staging), title="analyze", total_bytes=total_bytes), traces_held_back():
             pipeline.run().wait_until_finish()
     except Exception as error:
-        said = words_of(error)
-        raise HeadraceError(f"the analysis failed, nothing was written to {arguments.output}: {said}") from error
+        raise HeadraceError(f"the analysis failed, nothing was written to {output}: {words_of(error)}") from error
     finally:
         forget(staging)
         files.delete_folder(staging)
-    print(json.dumps({"transform": arguments.output}) if arguments.json else f"transform      {arguments.output}")
-    return 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -12,6 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
 from pipeline import options as opt
+from pipeline.transforms import files
 
 _LOCAL = "FnApiRunner"
 LOCAL_RUNNERS = (_LOCAL, "BundleBasedDirectRunner", "DirectRunner", "PrismRunner")
@@ -74,6 +77,19 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
 def is_local(options: PipelineOptions) -> bool:
     """Whether the chosen runner works in this process or on this machine, so that we wait for it."""
     return _runner_name(options) in LOCAL_RUNNERS
+
+
+@contextlib.contextmanager
+def scratch_folder(options: PipelineOptions, staging: str) -> Iterator[str]:
+    """A folder for an analysis: in the staging folder, or on this machine's disk where a local run stages remotely.
+
+    TensorFlow writes there by itself: on disk it needs neither credentials nor a round trip a file.
+    """
+    if not (is_local(options) and files.is_remote(staging)):
+        yield files.join(staging, "analysis")
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-analysis-") as folder:
+        yield folder
 
 
 def _runner_name(options: PipelineOptions) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options
+from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, scratch_folder
 from pipeline.commands.prepare import Plan, prepare_run
 from pipeline.console import size, watching
 from pipeline.core.errors import GuardError, HeadraceError
@@ -33,17 +33,18 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     options = pipeline_options(beam_arguments, threads=arguments.threads)
     job, plan = prepare_run(arguments, job_name=options.get_all_options().get("job_name"))
     _announce(job, plan)
-    pipeline = make_pipeline(options)
-    build_batch(pipeline, job)
-    if not is_local(options):
-        result = pipeline.run()
-        print(json.dumps({"job_id": getattr(result, "job_id", lambda: "")(), "run_id": job.commit.run_id}))
-        return 0
     start = time.monotonic()
-    try:
-        _run_locally(pipeline, job, plan)
-    finally:
-        files.delete_folder(job.build.staging)
+    with scratch_folder(options, job.build.staging) as scratch:
+        pipeline = make_pipeline(options)
+        build_batch(pipeline, job, scratch=scratch)
+        if not is_local(options):
+            result = pipeline.run()
+            print(json.dumps({"job_id": getattr(result, "job_id", lambda: "")(), "run_id": job.commit.run_id}))
+            return 0
+        try:
+            _run_locally(pipeline, job, plan)
+        finally:
+            files.delete_folder(job.build.staging)
     manifest_uri = files.join(job.commit.run_folder, MANIFEST)
     manifest = Manifest.from_json(files.read_bytes(manifest_uri), manifest_uri)
     _report(job, manifest, time.monotonic() - start, as_json=arguments.json)

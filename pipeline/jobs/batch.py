@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 
 from pipeline.core.settings import BuildSettings
-from pipeline.transforms import files, names
+from pipeline.transforms import names
 from pipeline.transforms.analysis import AnalysisSettings, Analyze, spec_of
 from pipeline.transforms.build import BuildShard, DecodeTrain, TransformRows, WriteBucket
 from pipeline.transforms.dead_letters import ArchiveSettings, WriteDeadLetters
@@ -37,12 +37,13 @@ class BatchJob:
         return self.commit.build
 
 
-def build_batch(root: beam.Pipeline, job: BatchJob) -> beam.PCollection:
-    """Add the batch graph to ``root``; returns the URI of the committed manifest."""
+def build_batch(root: beam.Pipeline, job: BatchJob, *, scratch: str) -> beam.PCollection:
+    """Add the batch graph to ``root``; returns the URI of the committed manifest. ``scratch`` is for an analysis."""
     tasks = read_tasks(root, job.commit.plan_uri)
     artefact: Any = job.transform
     if job.analysis:
-        artefact = beam.pvalue.AsSingleton(analyze(tasks, job.build, job.analysis, progress_key=job.commit.run_id))
+        analyzed = analyze(tasks, job.build, job.analysis, progress_key=job.commit.run_id, scratch=scratch)
+        artefact = beam.pvalue.AsSingleton(analyzed)
     if job.build.shuffle == "global":
         built, parts = _build_globally(tasks, job, artefact)
     else:
@@ -66,20 +67,23 @@ def read_tasks(root: beam.Pipeline, plan_uri: str) -> beam.PCollection:
     """The tasks of the plan, spread over the workers."""
     return (
         root
-        | names.PLAN >> beam.Create([plan_uri])
-        | names.READ_PLAN >> beam.ParDo(ReadPlan())
+        | names.PLAN >> beam.Impulse()
+        | names.READ_PLAN >> beam.ParDo(ReadPlan(plan_uri))
         | names.SPREAD_TASKS >> beam.Reshuffle()
     )
 
 
 def analyze(
-    tasks: beam.PCollection, build: BuildSettings, analysis: AnalysisSettings, *, progress_key: str
+    tasks: beam.PCollection, build: BuildSettings, analysis: AnalysisSettings, *, progress_key: str, scratch: str
 ) -> beam.PCollection:
-    """Analyse the train split of the tasks; returns the artefact's folder, once it is complete."""
+    """Analyse the train split of the tasks; returns the artefact's folder, once it is complete.
+
+    ``scratch`` is a folder that TensorFlow itself can write to, and that all workers see.
+    """
     schema = build.input.load_schema()
     spec = spec_of(analysis.preprocessing)
     batches = tasks | names.DECODE_TRAIN >> beam.ParDo(DecodeTrain(build, progress_key, spec=spec))
-    return batches | names.ANALYZE >> Analyze(analysis, schema, temp_dir=files.join(build.staging, "analysis"))
+    return batches | names.ANALYZE >> Analyze(analysis, schema, temp_dir=scratch)
 
 
 def _build_globally(tasks: beam.PCollection, job: BatchJob, artefact: Any) -> tuple[Any, beam.PCollection]:
@@ -95,7 +99,9 @@ def _build_globally(tasks: beam.PCollection, job: BatchJob, artefact: Any) -> tu
 
 def _gather(built: Any, parts: beam.PCollection | None, archives: beam.PCollection) -> beam.PCollection:
     """Everything that settling needs, under one key: small records only, never payload."""
-    statistics = built[names.STATISTICS] | names.MERGE_STATISTICS >> beam.CombineGlobally(MergeStatistics())
+    statistics = (
+        built[names.STATISTICS] | names.MERGE_STATISTICS >> beam.CombineGlobally(MergeStatistics()).without_defaults()
+    )
     keyed = {
         names.REPORTS: built[names.REPORTS] | names.KEY_REPORTS >> beam.Map(_under_one_key),
         names.DEAD_LETTERS: archives | names.KEY_DEAD_LETTERS >> beam.Map(_under_one_key),

@@ -29,8 +29,11 @@ def _task(line: bytes) -> Task:
 
 
 class ReadPlan(beam.DoFn):  # type: ignore[misc]
-    """URI of a plan -> its tasks."""
+    """An impulse -> the tasks of the plan at ``uri``. (``beam.Create`` would bring a lambda's label into the graph.)"""
 
-    def process(self, uri: str) -> Iterator[Task]:
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def process(self, impulse: bytes) -> Iterator[Task]:
         """Read the plan; raises OSError."""
-        yield from read_plan(uri)
+        yield from read_plan(self._uri)

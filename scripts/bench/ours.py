@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 
-from pipeline.commands.beam_options import pipeline_options
+from pipeline.commands.beam_options import make_pipeline, pipeline_options
 from pipeline.commands.prepare import Plan, analysis_of, build_settings, plan_of, prepare_run, required_by_features
 from pipeline.core.manifest import Manifest
 from pipeline.core.names import MANIFEST
@@ -36,13 +36,13 @@ def planned(arguments: list[str]) -> tuple[BatchJob, Plan, beam.Pipeline]:
     namespace, rest = parse(["run", *arguments])
     options = pipeline_options(rest, threads=namespace.threads)
     job, plan = prepare_run(namespace, job_name=None)
-    return job, plan, beam.Pipeline(options=options)
+    return job, plan, make_pipeline(options)
 
 
 def ready_run(arguments: list[str]) -> Ready:
     """``headrace run`` with these arguments."""
     job, _, pipeline = planned(arguments)
-    build_batch(pipeline, job)
+    build_batch(pipeline, job, scratch=f"{job.build.staging}/analysis")
 
     def finish() -> int:
         files.delete_folder(job.build.staging)
@@ -65,8 +65,8 @@ def ready_analysis(arguments: list[str], *, rows: int) -> Ready:
     plan = plan_of(sources, build, features=IdentityTransformer(sources.schema).features, min_shards=1)
     plan_uri = files.join(staging, "plan.jsonl")
     write_plan(plan_uri, plan.tasks)
-    pipeline = beam.Pipeline(options=pipeline_options(rest, threads=namespace.threads))
-    analyze(read_tasks(pipeline, plan_uri), build, analysis, progress_key=staging)
+    pipeline = make_pipeline(pipeline_options(rest, threads=namespace.threads))
+    analyze(read_tasks(pipeline, plan_uri), build, analysis, progress_key=staging, scratch=f"{staging}/analysis")
 
     def finish() -> int:
         files.delete_folder(staging)
