@@ -50,7 +50,7 @@ def _carry_out(job: BatchJob, attempt: Callable[..., list[Any]]) -> None:
     build = BuildShard(job.build, job.commit.run_id)
     build.setup()
     tagged: dict[str, list[Any]] = defaultdict(list)
-    for task in attempt(ReadPlan().process, job.commit.plan_uri):
+    for task in attempt(ReadPlan(job.commit.plan_uri).process, b""):
         for output in attempt(build.process, task, job.transform):
             tagged[output.tag].append(output.value)
     write = WriteDeadLetters(job.archive)
