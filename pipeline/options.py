@@ -178,6 +178,12 @@ OUTPUT = (
     ),
     Option("layout", "What one TFRecord record holds.", default="rows", choices=("rows",)),
     Option(
+        "compression",
+        "Compress whole shards. Worth it where the network is slower than the trainer; blocks are small without.",
+        default="none",
+        choices=("none", "gzip", "zlib"),
+    ),
+    Option(
         "target_shard_bytes",
         "How large shards become, about; 100 to 200 MiB suits tf.data on object storage.",
         type=byte_size,

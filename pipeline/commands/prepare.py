@@ -161,6 +161,7 @@ def build_settings(arguments: Namespace, sources: preflight.Sources, *, staging:
         shuffle=getattr(arguments, "shuffle", "blocks"),
         target_shard_bytes=getattr(arguments, "target_shard_bytes", 128 << 20),
         layout=getattr(arguments, "layout", "rows"),
+        compression=getattr(arguments, "compression", "none"),
         allow_non_finite=getattr(arguments, "allow_non_finite", False),
         redact_features=frozenset(getattr(arguments, "redact_features", ())),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from pipeline.core.compression import Compression
 from pipeline.core.decoding import DecoderSettings, make_decoder
 from pipeline.core.errors import UsageError
 from pipeline.core.records import Decoder
@@ -56,6 +57,7 @@ class BuildSettings:
     shuffle: Shuffle = "blocks"
     target_shard_bytes: int = 128 << 20
     layout: str = "rows"
+    compression: Compression = "none"
     batch_rows: int = 8192
     allow_non_finite: bool = False
     redact_features: frozenset[str] = frozenset()

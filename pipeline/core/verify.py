@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, cast
 
 import google_crc32c
 
+from pipeline.core.compression import COMPRESSIONS, CompressedDataError, Compression, Decompressed
 from pipeline.core.errors import UsageError
 from pipeline.core.framing import HEADER_BYTES, CorruptRecordError, Frames, scan_frames
 from pipeline.core.json_fields import crc_text
@@ -16,8 +17,17 @@ from pipeline.core.names import MANIFEST
 from pipeline.core.records import Json, Opener
 from pipeline.core.text import printable
 
-CheckRecord = Callable[[bytes], str | None]
-"""Judges one record's payload: None, or a sentence on what is wrong with it."""
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What parsing a block of records gave: the rows in them, and (index, what is wrong) of those that do not parse."""
+
+    rows: int
+    bad: tuple[tuple[int, str], ...] = ()
+
+
+CheckRecords = Callable[[list[bytes]], Checked]
+"""Parses the payloads of a block of records by what the manifest says is in them."""
 
 _BAD_RECORDS_SHOWN = 10
 _PIECE_BYTES = 4 << 20
@@ -77,13 +87,13 @@ def verify_run(
     open_file: Opener,
     *,
     progress: Callable[[int], None] | None = None,
-    check_record: CheckRecord | None = None,
+    check_records: CheckRecords | None = None,
 ) -> VerifyReport:
     """Verifies the run in ``run_dir``.
 
     ``list_files(run_dir)`` gives the URIs of all files below it. ``progress`` is called with the bytes read since
     it was last called. Whatever is wrong with the run is a finding; only storage faults are raised (OSError).
-    About 2 M small records, or 5 GB of large ones, a second.
+    On a busy machine: 1.2 M records of 80 bytes, or 1.4 GB of large ones, a second.
     """
     folder = run_dir.rstrip("/") + "/"
     manifest = _read_manifest(folder, open_file)
@@ -96,7 +106,14 @@ def verify_run(
         found = [Finding(shard.name, "missing: the manifest names it")]
         if shard.name in set(present):
             with open_file(folder + shard.name) as stream:
-                found = list(_verify_shard(shard, _Summed(stream, progress), check_record))
+                found = list(
+                    _verify_shard(
+                        shard,
+                        _Summed(stream, progress),
+                        compression=cast(Compression, manifest.compression),
+                        check_records=check_records,
+                    )
+                )
         findings += found
         good += [shard] if not found else []
     findings += _strangers(manifest, present)
@@ -118,26 +135,30 @@ def _read_manifest(folder: str, open_file: Opener) -> Manifest | Finding:
         return Finding(MANIFEST, "missing: this is not a committed run (no manifest, no run)")
     except UsageError as error:
         return Finding(MANIFEST, str(error).removeprefix(f"{MANIFEST}: "))
-    if manifest.compression != "none":
+    if manifest.compression not in COMPRESSIONS:
         return Finding(
             MANIFEST, f"shards are compressed with {printable(manifest.compression, 40)}: cannot be verified"
         )
     return manifest
 
 
-def _verify_shard(shard: ShardEntry, stream: _Summed, check_record: CheckRecord | None) -> Iterator[Finding]:
+def _verify_shard(
+    shard: ShardEntry, stream: _Summed, *, compression: Compression, check_records: CheckRecords | None
+) -> Iterator[Finding]:
     """What is wrong with one shard: damage first, since it says where; then what only the whole file shows."""
-    records, damaged, bad = 0, False, 0
+    records, rows, damaged, bad = 0, 0, False, 0
+    where = "" if compression == "none" else " (in the decompressed stream)"
     try:
-        for frames in scan_frames(cast(BinaryIO, stream)):
+        plain = Decompressed(cast(BinaryIO, stream), compression)
+        for frames in scan_frames(cast(BinaryIO, plain)):
             records += len(frames.starts)
-            for offset, what in _bad_records(frames, check_record) if check_record else ():
-                bad += 1
-                if bad <= _BAD_RECORDS_SHOWN:
-                    yield Finding(shard.name, what, offset)
-    except CorruptRecordError as error:
+            checked = _checked(frames, check_records) if check_records else Checked(0)
+            rows, bad = rows + checked.rows, bad + len(checked.bad)
+            for offset, what in checked.bad[: max(_BAD_RECORDS_SHOWN - bad + len(checked.bad), 0)]:
+                yield Finding(shard.name, what + where, offset)
+    except (CorruptRecordError, CompressedDataError) as error:
         damaged = True
-        yield Finding(shard.name, error.what, error.offset)
+        yield Finding(shard.name, error.what + (where if isinstance(error, CorruptRecordError) else ""), error.offset)
     if bad > _BAD_RECORDS_SHOWN:
         yield Finding(shard.name, f"{bad - _BAD_RECORDS_SHOWN} more bad records")
     stream.drain()
@@ -148,13 +169,16 @@ def _verify_shard(shard: ShardEntry, stream: _Summed, check_record: CheckRecord 
         yield Finding(shard.name, f"its crc32c is {found}, but the manifest says {wanted}: not the file of this run")
     if not damaged and records != shard.records:
         yield Finding(shard.name, f"{records} records, but the manifest says {shard.records}")
+    if check_records and not damaged and not bad and rows != shard.rows:
+        yield Finding(shard.name, f"its records hold {rows} rows, but the manifest says {shard.rows}")
 
 
-def _bad_records(frames: Frames, check_record: CheckRecord) -> Iterator[tuple[int, str]]:
-    for start, end in zip(frames.starts, frames.ends, strict=True):
-        what = check_record(frames.data[start:end])
-        if what is not None:
-            yield frames.base + start - HEADER_BYTES, what
+def _checked(frames: Frames, check_records: CheckRecords) -> Checked:
+    """The check of a block of records, with offsets in the file in place of indices."""
+    payloads = [frames.data[start:end] for start, end in zip(frames.starts, frames.ends, strict=True)]
+    checked = check_records(payloads)
+    bad = tuple((frames.base + frames.starts[index] - HEADER_BYTES, what) for index, what in checked.bad)
+    return Checked(checked.rows, bad)
 
 
 def _strangers(manifest: Manifest, present: Iterable[str]) -> Iterator[Finding]:

@@ -56,7 +56,7 @@ def build_batch(root: beam.Pipeline, job: BatchJob, *, scratch: str) -> beam.PCo
     return (
         settled["shards"]
         | names.SPREAD_SHARDS >> beam.Reshuffle()
-        | names.PUBLISH_SHARD >> beam.ParDo(PublishShard(job.commit.run_folder))
+        | names.PUBLISH_SHARD >> beam.ParDo(PublishShard(job.commit.run_folder, compression=job.build.compression))
         | names.KEY_SHARDS >> beam.Map(_under_one_key)
         | names.GATHER_SHARDS >> beam.GroupByKey()
         | names.COMMIT >> beam.ParDo(Commit(job.commit), beam.pvalue.AsSingleton(settled[names.ACCOUNTS]), artefact)

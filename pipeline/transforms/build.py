@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.metrics import Metrics
 
+from pipeline.core.compression import compressor
 from pipeline.core.framing import frame
 from pipeline.core.names import PartName
 from pipeline.core.progress import progress_of
@@ -52,13 +53,16 @@ def shared_transformer(settings: BuildSettings, artefact: str | None) -> RowTran
 
 
 class PartWriter:
-    """Writes the framed records of one (task, split) aside, rolling to a new part at ``roll_bytes``.
+    """Writes the framed records of one (task, split) aside, rolling to a new part at 1.5 times the target size.
 
     Use as a context manager: parts appear whole when it is left without an exception.
     """
 
-    def __init__(self, folder: str, *, task: int, split: str, roll_bytes: int) -> None:
-        self._folder, self._task, self._split, self._roll_bytes = folder, task, split, roll_bytes
+    def __init__(self, settings: BuildSettings, *, task: int, split: str) -> None:
+        self._folder, self._compression = settings.staging, settings.compression
+        self._task, self._split = task, split
+        # Half as much again: parts near the target are published by a rename, without being copied.
+        self._roll_bytes = settings.target_shard_bytes * 3 // 2
         self._stack = contextlib.ExitStack()
         self._stream: Any = None
         self._rows = self._records = self._size = self._crc = 0
@@ -79,11 +83,17 @@ class PartWriter:
             return
         if self._stream is None:
             self._stream = self._stack.enter_context(files.create(self._uri()))
-        self._stream.write(framed)
-        self._crc = google_crc32c.extend(self._crc, np.frombuffer(framed, np.uint8))
-        self._rows, self._records, self._size = self._rows + rows, self._records + records, self._size + len(framed)
+            self._compressor = compressor(self._compression)
+        self._write(self._compressor.compress(framed))
+        self._rows, self._records = self._rows + rows, self._records + records
         if self._size >= self._roll_bytes:
             self._finish()
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if data:
+            self._stream.write(data)
+            self._crc = google_crc32c.extend(self._crc, np.frombuffer(data, np.uint8))
+            self._size += len(data)
 
     def _uri(self) -> str:
         return files.join(self._folder, str(PartName(self._task, self._split, len(self.parts))))
@@ -92,6 +102,7 @@ class PartWriter:
         if self._stream is None:
             return
         uri = self._uri()
+        self._write(self._compressor.flush())
         self._stack.close()
         self.parts.append(
             ShardPart(self._split, self._task, len(self.parts), uri, self._rows, self._records, self._size, self._crc)
@@ -107,9 +118,7 @@ def write_parts(chunks: Iterable[EncodedChunk], settings: BuildSettings, task: i
         writers: dict[str, PartWriter] = {}
         for chunk in chunks:
             if chunk.split not in writers:
-                # Half as much again: parts near the target are published by a rename, without being copied.
-                roll = settings.target_shard_bytes * 3 // 2
-                writer = PartWriter(settings.staging, task=task, split=chunk.split, roll_bytes=roll)
+                writer = PartWriter(settings, task=task, split=chunk.split)
                 writers[chunk.split] = stack.enter_context(writer)
             for piece in chunk.pieces(_FRAMED_RECORDS):
                 writers[chunk.split].add(frame(piece.records), rows=piece.rows, records=len(piece.records))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, BinaryIO
 
 import apache_beam as beam
 import google_crc32c
 
 from pipeline.core.accounts import balance
+from pipeline.core.compression import Compression, Decompressed, can_be_joined, compressor
 from pipeline.core.errors import GuardError, HeadraceError
 from pipeline.core.manifest import Code, Counts, Input, Manifest, ShardEntry
 from pipeline.core.names import LATEST, MANIFEST
@@ -26,6 +27,7 @@ from pipeline.transforms import files, names
 from pipeline.transforms.dead_letters import ArchiveFile
 from pipeline.transforms.plan import read_plan
 
+_PIECE_BYTES = 4 << 20
 OUTCOME = "outcome.json"
 """Why a run was not committed, left in the staging folder for the launcher: exit code and message."""
 
@@ -155,17 +157,21 @@ class PublishShard(beam.DoFn):  # type: ignore[misc]
     """A planned shard -> its entry in the manifest; parts become the file by a rename, or by being copied one after
     the other. Safe to repeat at any point: a part that is gone was published by an earlier attempt."""
 
-    def __init__(self, run_folder: str) -> None:
+    def __init__(self, run_folder: str, *, compression: Compression = "none") -> None:
         self._run_folder = run_folder
+        self._compression = compression
 
     def process(self, shard: Shard) -> Iterator[ShardEntry]:
         """Publish one shard; raises OSError for storage faults and for a published file of the wrong size."""
         target = files.join(self._run_folder, str(shard.name))
+        entry = ShardEntry.of(shard)
         if len(shard.parts) == 1:
             self._move(shard, target)
-        else:
+        elif can_be_joined(self._compression):
             self._concatenate(shard, target)
-        yield ShardEntry.of(shard)
+        else:
+            entry = self._compress_anew(shard, target, entry)
+        yield entry
 
     def _move(self, shard: Shard, target: str) -> None:
         try:
@@ -183,6 +189,23 @@ class PublishShard(beam.DoFn):  # type: ignore[misc]
                         crc = google_crc32c.extend(crc, piece)
                 if crc != part.crc32c:
                     raise OSError(f"part {part.uri} was damaged in storage: its checksum differs from what was written")
+
+    def _compress_anew(self, shard: Shard, target: str, entry: ShardEntry) -> ShardEntry:
+        size = crc = 0
+        squeeze = compressor(self._compression)
+        with files.create(target) as sink:
+            for part in shard.parts:
+                with files.open_read(part.uri) as source:
+                    plain = Decompressed(source, self._compression)
+                    while piece := plain.read(_PIECE_BYTES):
+                        size, crc = _write_summed(sink, squeeze.compress(memoryview(piece)), size, crc)
+            size, crc = _write_summed(sink, squeeze.flush(), size, crc)
+        return replace(entry, size_bytes=size, crc32c=crc)
+
+
+def _write_summed(sink: BinaryIO, data: bytes, size: int, crc: int) -> tuple[int, int]:
+    sink.write(data)
+    return size + len(data), google_crc32c.extend(crc, data)
 
 
 class Commit(beam.DoFn):  # type: ignore[misc]
@@ -242,7 +265,7 @@ class Commit(beam.DoFn):  # type: ignore[misc]
             transform_fingerprint=fingerprint,
             layout=settings.build.layout,
             feature_spec=features,
-            compression="none",
+            compression=settings.build.compression,
             splits=settings.build.splits,
             shards=shards,
             counts=accounts.counts,

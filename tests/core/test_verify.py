@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.framing import frame
 from pipeline.core.manifest import Counts, ShardEntry
-from pipeline.core.verify import Finding, VerifyReport, verify_run
+from pipeline.core.verify import Checked, Finding, VerifyReport, verify_run
 from tests.core.test_manifest import SAMPLE
 
 RECORDS = {
@@ -141,9 +141,10 @@ def test_a_damaged_manifest_is_a_finding():
 
 
 def test_records_can_be_judged_and_messages_stay_few():
-    report = verify(
-        make_run({FIRST: [b"bad"] * 30, SECOND: [b"good"]}), check_record=lambda p: "is bad" if p == b"bad" else None
-    )
+    def check(payloads):
+        return Checked(len(payloads), tuple((i, "is bad") for i, p in enumerate(payloads) if p == b"bad"))
+
+    report = verify(make_run({FIRST: [b"bad"] * 30, SECOND: [b"good"]}), check_records=check)
     assert [f.offset for f in report.findings] == [19 * i for i in range(10)] + [None]
     assert report.findings[-1].what == "20 more bad records"
     assert report.shards == 1
