@@ -36,8 +36,8 @@ How it is measured
   Ratios are what to look at: absolute rates belong to the machine.
 
 Examples
-  scripts/benchmark.py                  the whole table (scale and repeats as by default)
-  scripts/benchmark.py --quick          a first look: {ALL_ROWS:,} rows, once
+  scripts/benchmark.py                  the whole table; some 13 minutes on 2 idle cores, 6 GB of disk
+  scripts/benchmark.py --quick          a first look: {ALL_ROWS:,} rows, once; some 4 minutes
   scripts/benchmark.py --profile        where our own time goes, stage by stage
   scripts/benchmark.py --json --work /data/bench > numbers.json
 
@@ -78,7 +78,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return arguments
 
 
-_SCALE, _LARGE, _REPEAT = 4, 10, 3
+_SCALE, _LARGE, _REPEAT = 3, 10, 3
 _DEFAULTS = {"scale": _SCALE, "large_scale": _LARGE, "repeat": _REPEAT}
 
 
