@@ -69,7 +69,7 @@ class Decompressed:
         self._consumed = 0
 
     def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes (at least 1), fewer only at the end. Raises CompressedDataError for damage. An empty file is empty."""
+        """Up to ``size`` bytes (at least 1), fewer only at the end, none of an empty file. Raises CompressedDataError."""
         if self._bits is None:
             return self._source.read(size)
         pieces, left = [], size

@@ -24,7 +24,8 @@ def words(bench, row_schema, rows):
 def steps_of(words: list[object]) -> dict[str, str]:
     """Full label of every step, and the kind of transform (urn) it is."""
     pipeline = beam.Pipeline(runner="FnApiRunner")
-    build_batch(pipeline, prepare(words), scratch="scratch")
+    job = prepare(words)
+    build_batch(pipeline, job, scratch=f"{job.build.staging}/analysis")
     proto = pipeline.to_runner_api()
     roots = set(proto.root_transform_ids)
     return {step.unique_name: step.spec.urn for key, step in proto.components.transforms.items() if key not in roots}
@@ -72,6 +73,6 @@ def test_tasks_are_not_in_the_graph(bench, row_schema, rows):
     for words in ([], ["--min_shards=500"]):
         pipeline = beam.Pipeline(runner="FnApiRunner")
         job = prepare([*bench.flags(bench.folder / "f.jsonl", schema=row_schema), *words])
-        build_batch(pipeline, job, scratch="scratch")
+        build_batch(pipeline, job, scratch=f"{job.build.staging}/analysis")
         sizes.append(len(pipeline.to_runner_api().SerializeToString()))
     assert sizes[1] < sizes[0] + 1000
