@@ -176,7 +176,15 @@ OUTPUT = (
         "A transform made earlier (OUTPUT/run=<id>/transform_fn), instead of analysing this input.",
         metavar="FOLDER",
     ),
-    Option("layout", "What one TFRecord record holds.", default="rows", choices=("rows",)),
+    Option(
+        "layout",
+        "What one TFRecord record holds. rows: a row, every feature by its name; every tool reads it. packed: a row, "
+        "its numbers in two vectors; faster to read. blocks: many rows, column by column; smallest, and fastest by far, "
+        "for features of fixed shape. pipeline.features.reader gives the same tensors from all of them.",
+        default="rows",
+        choices=("rows", "packed", "blocks"),
+    ),
+    Option("rows_per_record", "Rows in a record of --layout=blocks.", type=count, default=256, metavar="N"),
     Option(
         "compression",
         "Compress whole shards. Worth it where the network is slower than the trainer; blocks are small without.",

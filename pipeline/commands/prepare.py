@@ -15,12 +15,14 @@ from pipeline.core.settings import BuildSettings
 from pipeline.core.shards import plan_tasks, split_bytes_for, task_count
 from pipeline.features.artefact import load_artefact
 from pipeline.features.build import estimate_output_ratio
+from pipeline.features.layouts import ROWS_PER_RECORD, estimate_row_bytes, make_layout
+from pipeline.features.outputs import features_of_spec
 from pipeline.features.preprocessing import load_preprocessing_module, preprocessing_fn_of
 from pipeline.features.spec import load_features, required_features
 from pipeline.features.transformer import IdentityTransformer
 from pipeline.jobs.batch import BatchJob
 from pipeline.transforms import files
-from pipeline.transforms.analysis import AnalysisSettings, Preprocessing
+from pipeline.transforms.analysis import AnalysisSettings, Preprocessing, spec_of
 from pipeline.transforms.dead_letters import ArchiveSettings
 from pipeline.transforms.plan import write_plan
 from pipeline.transforms.publish import CommitSettings, feature_spec_of
@@ -63,11 +65,17 @@ def analysis_of(arguments: Namespace, sources: preflight.Sources, *, folder: str
 
 
 def plan_of(sources: preflight.Sources, build: BuildSettings, *, features: Json, min_shards: int) -> Plan:
-    """Deal the input into tasks. Raises GuardError for an input without a byte."""
+    """Deal the input into tasks; ``features`` is what will be written, as far as it is known.
+
+    Raises GuardError for an input without a byte.
+    """
     if not sources.total_bytes:
         raise GuardError(f"the input is empty: {len(sources.files)} files, 0 bytes; nothing was committed")
     ratio = estimate_output_ratio(
-        sources.files, sources.settings.make_decoder(sources.schema), features=features, open_file=files.open_read
+        sources.files,
+        sources.settings.make_decoder(sources.schema),
+        row_bytes=estimate_row_bytes(build.layout, features=features, rows_per_record=build.rows_per_record),
+        open_file=files.open_read,
     )
     tasks = task_count(
         sources.total_bytes,
@@ -106,6 +114,8 @@ def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob
     analysis = analysis_of(arguments, sources, folder=files.join(staging, "transform_fn"))
     sources, features = _with_transform(arguments, sources, analysis)
     build = build_settings(arguments, sources, staging=staging)
+    if not arguments.preprocessing_module:  # what a module gives is known once it has been traced
+        make_layout(build.layout, features=features["features"], rows_per_record=build.rows_per_record)
     plan = plan_of(sources, build, features=features["features"], min_shards=arguments.min_shards)
     started = now.isoformat(timespec="seconds")
     name = job_name or "headrace-" + re.sub(r"[^a-z0-9-]", "-", run_id.lower())
@@ -139,7 +149,10 @@ def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob
 def _with_transform(
     arguments: Namespace, sources: preflight.Sources, analysis: AnalysisSettings | None
 ) -> tuple[preflight.Sources, Json]:
-    """The sources as a given artefact wants them, and what is known of the outputs (for the size of shards)."""
+    """The sources as a given artefact wants them, and what is known of the outputs before the analysis."""
+    if analysis and (spec := spec_of(analysis.preprocessing)):
+        features = features_of_spec(spec, sources.schema)
+        return sources, feature_spec_of({"features": features, "labels": spec.labels})
     if arguments.transform:
         with files.local_copy(arguments.transform) as folder:
             artefact = load_artefact(folder, sources.schema)
@@ -161,6 +174,7 @@ def build_settings(arguments: Namespace, sources: preflight.Sources, *, staging:
         shuffle=getattr(arguments, "shuffle", "blocks"),
         target_shard_bytes=getattr(arguments, "target_shard_bytes", 128 << 20),
         layout=getattr(arguments, "layout", "rows"),
+        rows_per_record=getattr(arguments, "rows_per_record", ROWS_PER_RECORD),
         compression=getattr(arguments, "compression", "none"),
         allow_non_finite=getattr(arguments, "allow_non_finite", False),
         redact_features=frozenset(getattr(arguments, "redact_features", ())),

@@ -69,7 +69,7 @@ class Decompressed:
         self._consumed = 0
 
     def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes (at least 1), fewer only at the end, none of an empty file. Raises CompressedDataError."""
+        """Up to ``size`` (1 or more) bytes, fewer only at the end; none of an empty file. May raise CompressedDataError."""
         if self._bits is None:
             return self._source.read(size)
         pieces, left = [], size

@@ -57,6 +57,7 @@ class BuildSettings:
     shuffle: Shuffle = "blocks"
     target_shard_bytes: int = 128 << 20
     layout: str = "rows"
+    rows_per_record: int = 256
     compression: Compression = "none"
     batch_rows: int = 8192
     allow_non_finite: bool = False

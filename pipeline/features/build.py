@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
-from pipeline.core.framing import OVERHEAD_BYTES
 from pipeline.core.isolation import isolate
 from pipeline.core.progress import Progress
 from pipeline.core.reasons import Reason
@@ -22,7 +20,6 @@ from pipeline.core.records import (
     Fault,
     InputFile,
     Int64Array,
-    Json,
     Opener,
     RawBlock,
     Rejection,
@@ -144,9 +141,9 @@ def decode_task(
 
 
 def estimate_output_ratio(
-    inputs: Sequence[InputFile], decoder: Decoder, *, features: Json, open_file: Opener, sample_bytes: int = 1 << 20
+    inputs: Sequence[InputFile], decoder: Decoder, *, row_bytes: float, open_file: Opener, sample_bytes: int = 1 << 20
 ) -> float:
-    """Output bytes for each byte of input, about: rows in a sample of the largest file, times the size of an Example.
+    """Output bytes for each byte of input, about: rows in a sample of the largest file, times the size of a row.
 
     It only decides how the work is cut; shards are closed by the bytes that are really written.
     """
@@ -155,9 +152,7 @@ def estimate_output_ratio(
     rows = read = 0
     for block in decoder.blocks(split, open_file):
         rows, read = rows + block.num_rows, read + block.bytes_read
-    # A feature of an Example: its name, about 14 bytes of framing, and 4 bytes a value (floats; small integers less).
-    example = sum(len(name) + 14 + 4 * math.prod(described["shape"] or [1]) for name, described in features.items())
-    return max(rows * (example + OVERHEAD_BYTES) / read, 0.01) if read else 1.0
+    return max(rows * row_bytes / read, 0.01) if read else 1.0
 
 
 def _size_then_name(file: InputFile) -> tuple[int, str]:

@@ -20,10 +20,9 @@ from pipeline.core.records import BoolArray, Fault, Json, Opener
 from pipeline.core.schema import Kind, Schema
 from pipeline.features.artefact import Artefact, fetch_artefact, load_artefact
 from pipeline.features.checks import RowChecks
+from pipeline.features.outputs import DTYPES
 from pipeline.features.representation import adapter_config, as_lists, to_tfxio
 from pipeline.features.spec import FeatureSpec
-
-_DTYPES = {Kind.INT: "int64", Kind.FLOAT: "float32", Kind.BYTES: "string"}
 
 
 class RowTransformer(Protocol):
@@ -53,7 +52,7 @@ class IdentityTransformer:
         self.labels: tuple[str, ...] = ()
         self.features: Json = {
             feature.name: {
-                "dtype": _DTYPES[feature.kind],
+                "dtype": DTYPES[feature.kind],
                 "shape": (list(feature.shape or ()) if feature.required else None)
                 if feature.scalar or feature.shape
                 else None,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
 
+from pipeline.core.records import Json
 from pipeline.core.settings import BuildSettings
+from pipeline.features.layouts import make_layout
 from pipeline.transforms import names
 from pipeline.transforms.analysis import AnalysisSettings, Analyze, spec_of
 from pipeline.transforms.build import BuildShard, DecodeTrain, TransformRows, WriteBucket
@@ -83,7 +86,13 @@ def analyze(
     schema = build.input.load_schema()
     spec = spec_of(analysis.preprocessing)
     batches = tasks | names.DECODE_TRAIN >> beam.ParDo(DecodeTrain(build, progress_key, spec=spec))
-    return batches | names.ANALYZE >> Analyze(analysis, schema, temp_dir=scratch)
+    check = partial(_check_layout, build)
+    return batches | names.ANALYZE >> Analyze(analysis, schema, temp_dir=scratch, check=check)
+
+
+def _check_layout(build: BuildSettings, features: Json) -> None:
+    """Raise UsageError where the layout cannot hold the outputs of the transform that is about to be made."""
+    make_layout(build.layout, features=features, rows_per_record=build.rows_per_record)
 
 
 def _build_globally(tasks: beam.PCollection, job: BatchJob, artefact: Any) -> tuple[Any, beam.PCollection]:
@@ -92,7 +101,7 @@ def _build_globally(tasks: beam.PCollection, job: BatchJob, artefact: Any) -> tu
     parts = (
         built[names.ROWS]
         | names.GROUP_ROWS >> beam.GroupByKey()
-        | names.WRITE_BUCKET >> beam.ParDo(WriteBucket(job.build))
+        | names.WRITE_BUCKET >> beam.ParDo(WriteBucket(job.build), artefact)
     )
     return built, parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata.dataset_metadata import DatasetMetadata
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
+from pipeline.core.records import Json
 from pipeline.core.schema import Schema
 from pipeline.features.artefact import HEADER, Artefact, features_of
 from pipeline.features.preprocessing import ModulePreprocessing, SpecPreprocessing
@@ -76,13 +77,23 @@ class Analyze(beam.PTransform):  # type: ignore[misc]
 
     ``temp_dir`` is scratch space that all workers reach (TFT keeps vocabularies and graphs there).
     A retry copies the same bytes again; the header is written last, so a folder with a header is complete.
+    ``check`` is called with the outputs (as ``features_of`` describes them) while the graph is built, to
+    refuse them before any work.
     """
 
-    def __init__(self, settings: AnalysisSettings, schema: Schema, *, temp_dir: str) -> None:
+    def __init__(
+        self,
+        settings: AnalysisSettings,
+        schema: Schema,
+        *,
+        temp_dir: str,
+        check: Callable[[Json], object] | None = None,
+    ) -> None:
         super().__init__()
         self._settings = settings
         self._config = adapter_config(schema, settings.effective_schema())
         self._temp_dir = temp_dir
+        self._check = check
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Analyse, then publish."""
@@ -91,6 +102,8 @@ class Analyze(beam.PTransform):  # type: ignore[misc]
             model, metadata = (lists, self._config) | ANALYZE_DATASET >> tft_beam.AnalyzeDataset(
                 self._settings.preprocessing
             )
+        if self._check:
+            self._check(features_of(metadata.schema))
         publish = _Publish(self._settings, dict(metadata.asset_map))
         return model | PUBLISH >> beam.ParDo(publish, beam.pvalue.AsSingleton(metadata.deferred_metadata))
 

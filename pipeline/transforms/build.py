@@ -29,7 +29,7 @@ from pipeline.features.build import (
     split_indices,
 )
 from pipeline.features.checks import RowChecks
-from pipeline.features.layouts import make_layout
+from pipeline.features.layouts import Layout, make_layout
 from pipeline.features.spec import FeatureSpec
 from pipeline.features.transformer import RowTransformer, load_transformer
 from pipeline.transforms import files, names
@@ -50,6 +50,11 @@ def shared_transformer(settings: BuildSettings, artefact: str | None) -> RowTran
                 artefact, settings.input.load_schema(), list_folder=files.list_folder, open_file=files.open_read
             )
         return _SHARED[key]
+
+
+def layout_of(settings: BuildSettings, transformer: RowTransformer) -> Layout:
+    """The layout of a run's records. Raises UsageError where it cannot hold what the transform gives."""
+    return make_layout(settings.layout, features=transformer.features, rows_per_record=settings.rows_per_record)
 
 
 class PartWriter:
@@ -170,7 +175,7 @@ class _TaskDoFn(beam.DoFn):  # type: ignore[misc]
 
     def _encoder(self, artefact: str | None) -> Encoder:
         transformer = shared_transformer(self._settings, artefact)
-        return Encoder(self._settings, transformer=transformer, layout=make_layout(self._settings.layout))
+        return Encoder(self._settings, transformer=transformer, layout=layout_of(self._settings, transformer))
 
     def _encode(self, task: Task, decoded: DecodedTask, artefact: str | None) -> Iterator[EncodedChunk]:
         before = len(decoded.rejections)
@@ -275,17 +280,19 @@ class WriteBucket(beam.DoFn):  # type: ignore[misc]
     def __init__(self, settings: BuildSettings) -> None:
         self._settings = settings
 
-    def process(self, group: tuple[tuple[str, int], Iterable[Any]]) -> Iterator[ShardPart]:
+    def process(self, group: tuple[tuple[str, int], Iterable[Any]], artefact: str | None = None) -> Iterator[ShardPart]:
         """Sort, encode, frame and write one bucket; raises OSError for storage faults."""
         (split, bucket), values = group
         pieces = sorted(values, key=_origin)
         keys = np.concatenate([np.frombuffer(piece[1], np.uint64) for piece in pieces])
         batch = pa.concat_batches([_from_ipc(piece[2]) for piece in pieces])
         order = np.argsort(keys, kind="stable")
-        yield from write_parts(self._encoded(split, batch, order), self._settings, bucket)
+        yield from write_parts(self._encoded(split, batch, order, artefact), self._settings, bucket)
 
-    def _encoded(self, split: str, batch: pa.RecordBatch, order: Int64Array) -> Iterator[EncodedChunk]:
-        layout = make_layout(self._settings.layout)
+    def _encoded(
+        self, split: str, batch: pa.RecordBatch, order: Int64Array, artefact: str | None
+    ) -> Iterator[EncodedChunk]:
+        layout = layout_of(self._settings, shared_transformer(self._settings, artefact))
         size = layout.rows_per_record
         step = max(self._settings.batch_rows // size, 1) * size
         for at in range(0, len(order), step):

@@ -23,6 +23,7 @@ from pipeline.core.settings import BuildSettings
 from pipeline.core.shards import Shard, plan_shards
 from pipeline.core.statistics import BatchStatistics
 from pipeline.features.artefact import HEADER
+from pipeline.features.layouts import make_layout
 from pipeline.transforms import files, names
 from pipeline.transforms.dead_letters import ArchiveFile
 from pipeline.transforms.plan import read_plan
@@ -253,6 +254,11 @@ class Commit(beam.DoFn):  # type: ignore[misc]
         if artefact:
             header = json.loads(files.read_bytes(files.join(artefact, HEADER)))
             features, fingerprint = feature_spec_of(header), header["content_fingerprint"]
+        layout = make_layout(
+            settings.build.layout,
+            features=features["features"],
+            rows_per_record=settings.build.rows_per_record,
+        )
         return Manifest(
             run_id=settings.run_id,
             job_name=settings.job_name,
@@ -264,7 +270,7 @@ class Commit(beam.DoFn):  # type: ignore[misc]
             schema_fingerprint=settings.build.input.load_schema().fingerprint,
             transform_fingerprint=fingerprint,
             layout=settings.build.layout,
-            feature_spec=features,
+            feature_spec=features | {"layout": layout.describe()},
             compression=settings.build.compression,
             splits=settings.build.splits,
             shards=shards,

@@ -18,7 +18,6 @@ from pipeline.core.statistics import BatchStatistics
 from pipeline.features import build as building
 from pipeline.features import transformer as transforming
 from pipeline.features.build import Encoder, decode_task
-from pipeline.features.layouts import make_layout
 from pipeline.transforms import build as writing
 from pipeline.transforms import files
 
@@ -129,7 +128,7 @@ class StagedBuild:
         self._watch.enter("load the transform (once a process)")
         transformer = writing.shared_transformer(self._settings, self._transform)
         self._watch.leave()
-        layout = make_layout(self._settings.layout)
+        layout = writing.layout_of(self._settings, transformer)
         encoder = Encoder(self._settings, transformer=transformer, layout=layout)
         self._put_on(transformer, layout)
         self._watch.enter("all else (accounts)")

@@ -31,7 +31,7 @@ from pipeline.features.build import (
     regroup,
     split_indices,
 )
-from pipeline.features.layouts import make_layout
+from pipeline.features.layouts import RowsLayout, estimate_row_bytes
 from pipeline.features.transformer import IdentityTransformer
 
 PROTO = text_format.Parse(
@@ -88,7 +88,7 @@ class Failing(IdentityTransformer):
 
 def encode(decoded, transformer=None, **changes):
     """(split, n) of every encoded row in order."""
-    encoder = Encoder(replace(SETTINGS, **changes), transformer=transformer or Failing(), layout=make_layout("rows"))
+    encoder = Encoder(replace(SETTINGS, **changes), transformer=transformer or Failing(), layout=RowsLayout())
     found = []
     for chunk in encoder.encode(decoded, seed=3):
         assert chunk.rows == len(chunk.records)
@@ -234,10 +234,10 @@ def test_output_ratio_is_about_right():
     ratio = estimate_output_ratio(
         [InputFile("0", len(text)), InputFile("1", 5)],
         decoder,
-        features=IdentityTransformer(SCHEMA).features,
+        row_bytes=estimate_row_bytes("rows", features=IdentityTransformer(SCHEMA).features),
         open_file=lambda uri: io.BytesIO({"0": text}[uri]),
         sample_bytes=4096,
     )
-    records = Encoder(SETTINGS, transformer=Failing(), layout=make_layout("rows")).encode(decoded_of(text), seed=0)
+    records = Encoder(SETTINGS, transformer=Failing(), layout=RowsLayout()).encode(decoded_of(text), seed=0)
     real = sum(len(record) + 16 for chunk in records for record in chunk.records.to_pylist()) / len(text)
     assert real / 2 < ratio < real * 2

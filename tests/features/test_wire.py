@@ -180,10 +180,10 @@ def test_varint(number: int, expected: bytes) -> None:
 
 
 def test_layouts_are_made_by_name() -> None:
-    layout = make_layout("rows")
+    layout = make_layout("rows", features={"a": {"dtype": "int64", "shape": []}})
     assert isinstance(layout, RowsLayout)
     assert layout.describe() == {"name": "rows", "rows_per_record": 1}
     batch = batch_of(a=lists(INT, [[1], [2]]))
     assert layout.encode(batch) == layout.encode_array(batch).to_pylist()
     with pytest.raises(UsageError, match="did you mean rows"):
-        make_layout("row")
+        make_layout("row", features={})
