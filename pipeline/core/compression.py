@@ -69,7 +69,7 @@ class Decompressed:
         self._consumed = 0
 
     def read(self, size: int) -> bytes:
-        """Up to ``size`` (1 or more) bytes, fewer only at the end; none of an empty file. May raise CompressedDataError."""
+        """Up to ``size`` (1 or more) bytes, fewer only at the end. Raises CompressedDataError for damage."""
         if self._bits is None:
             return self._source.read(size)
         pieces, left = [], size
