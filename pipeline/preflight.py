@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from pipeline import __version__
+from pipeline.apart import check_named
 from pipeline.core.decoding import DecoderSettings, format_of
 from pipeline.core.decoding.csv_options import CsvOptions
 from pipeline.core.errors import UsageError
@@ -139,6 +140,7 @@ def read_text(uri: str, what: str) -> str:
 
 def check_folder(flag: str, folder: str) -> None:
     """Raise UsageError unless ``folder`` can be written to."""
+    check_named(flag, folder)
     writable = files.check_writable(folder)
     if not writable.ok:
         raise UsageError(f"--{flag} {folder} cannot be written to: {writable.why}")
@@ -157,7 +159,7 @@ def data_splits(text: str, split_key: str | None, schema: Schema) -> tuple[tuple
 
 def run_id_of(given: str | None, now: datetime) -> str:
     """The run id: as given (checked), or the UTC time to the microsecond, so that two runs never share it."""
-    return check_run_id(given) if given else now.strftime("%Y%m%dT%H%M%S-%f")
+    return now.strftime("%Y%m%dT%H%M%S-%f") if given is None else check_run_id(given)
 
 
 def utc_now() -> datetime:

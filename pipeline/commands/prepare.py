@@ -7,6 +7,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 
 from pipeline import preflight
+from pipeline.apart import check_apart
 from pipeline.core.errors import GuardError, UsageError
 from pipeline.core.manifest import Input, Manifest
 from pipeline.core.names import LATEST, MANIFEST, run_folder, staging_folder
@@ -104,9 +105,8 @@ def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob
     """Check everything that can be checked, then plan. Raises UsageError or GuardError; writes only the plan."""
     now = preflight.utc_now()
     run_id = preflight.run_id_of(arguments.run_id, now)
-    if files.join(arguments.output) == files.join(arguments.dead_letters):
-        raise UsageError("--output and --dead_letters are one folder; give dead letters a folder of their own")
     sources = preflight.open_sources(arguments)
+    check_apart(arguments.output, arguments.dead_letters, read=[file.uri for file in sources.files])
     preflight.check_folder("output", arguments.output)
     preflight.check_folder("dead_letters", arguments.dead_letters)
     sources = required_by_features(arguments, sources)
