@@ -139,7 +139,7 @@ def _add_command(subparsers: argparse._SubParsersAction[opt.Parser], command: Co
     if command.positional:
         name, nargs, text = command.positional
         taken = None if nargs == "1" else nargs
-        parser.add_argument(name, nargs=taken if enforce else "*", help=text, metavar=name.upper())
+        parser.add_argument(name, nargs=taken if enforce else "*", type=opt.named, help=text, metavar=name.upper())
     opt.add_options(parser, command.options, enforce=enforce)
     parser.set_defaults(command=command, parser=parser)
 

@@ -45,6 +45,15 @@ def fraction(text: str) -> float:
     return value
 
 
+def named(text: str) -> str:
+    """``text``, which names something; raises argparse.ArgumentTypeError for nothing but white space."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(
+            "it is empty; give a value, or leave the flag out (is a shell variable unset?)"
+        )
+    return text
+
+
 def words(text: str) -> tuple[str, ...]:
     """Comma-separated words; an empty word is kept, so that ``--csv_null_tokens=,NA`` holds the empty token."""
     return tuple(text.split(","))
@@ -63,7 +72,7 @@ class Option:
 
     name: str
     help: str
-    type: Callable[[str], Any] = str
+    type: Callable[[str], Any] = named
     default: Any = None
     choices: tuple[str, ...] | None = None
     required: bool = False
@@ -86,8 +95,13 @@ INPUT = (
         default="auto",
         choices=("auto", "jsonl", "csv", "tsv"),
     ),
-    Option("csv_delimiter", "One character between CSV cells (default: a comma; a tab for .tsv).", metavar="CHAR"),
-    Option("csv_quote", "The character that quotes CSV cells.", default='"', metavar="CHAR"),
+    Option(
+        "csv_delimiter",
+        "One character between CSV cells (default: a comma; a tab for .tsv).",
+        type=str,  # a tab is white space
+        metavar="CHAR",
+    ),
+    Option("csv_quote", "The character that quotes CSV cells.", type=str, default='"', metavar="CHAR"),
     Option(
         "csv_header",
         "Column names of CSV files that have no header line, separated by commas.",

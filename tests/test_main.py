@@ -148,3 +148,21 @@ child.stdout.close()
 print(child.wait(), child.stderr.read().decode())
 """
     assert python("-c", code).out.strip() == "0"
+
+
+@pytest.mark.parametrize(
+    "flag", ["input", "schema", "output", "dead_letters", "run_id", "features", "preprocessing_module", "transform"]
+)
+def test_an_empty_value_is_refused_rather_than_taken_as_none_given(flag):
+    with pytest.raises(UsageError, match=f"--{flag}: it is empty"):
+        parse(["run", *REQUIRED, f"--{flag}="])
+
+
+@pytest.mark.parametrize("words", [["verify", ""], ["dlq", "show", " "], ["schema", "infer", "a", ""]])
+def test_an_empty_place_is_refused(words):
+    with pytest.raises(UsageError, match="it is empty"):
+        parse(words)
+
+
+def test_white_space_can_be_a_csv_delimiter():
+    assert parse(["run", *REQUIRED, "--csv_delimiter=\t", "--csv_quote="])[0].csv_delimiter == "\t"
