@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline import preflight
 from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, scratch_folder
@@ -24,6 +27,17 @@ from pipeline.transforms.plan import write_plan
 def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     """Analyse and print where the transform is. Raises UsageError for bad settings, HeadraceError if it fails."""
     options = pipeline_options(beam_arguments, threads=arguments.threads)
+    with redirect_stdout(sys.stderr):  # where a preprocessing module may print; stdout holds the result and no more
+        job_id = _analyze(arguments, options)
+    if job_id is not None:
+        print(json.dumps({"job_id": job_id, "transform": arguments.output}))
+    else:
+        print(json.dumps({"transform": arguments.output}) if arguments.json else f"transform      {arguments.output}")
+    return 0
+
+
+def _analyze(arguments: Namespace, options: PipelineOptions) -> str | None:
+    """Run the analysis here, to its end; or submit it and return its id."""
     sources = preflight.open_sources(arguments)
     preflight.check_folder("output", arguments.output)
     sources = required_by_features(arguments, sources)
@@ -34,25 +48,25 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     build = build_settings(arguments, sources, staging=staging)
     plan = plan_of(sources, build, features=IdentityTransformer(sources.schema).features, min_shards=1)
     plan_uri = files.join(staging, "plan.jsonl")
-    write_plan(plan_uri, plan.tasks)
-    with scratch_folder(options, staging) as scratch:
-        pipeline = make_pipeline(options)
-        analyze(read_tasks(pipeline, plan_uri), build, analysis, progress_key=staging, scratch=scratch)
-        if not is_local(options):
-            job = pipeline.run()
-            print(json.dumps({"job_id": getattr(job, "job_id", lambda: "")(), "transform": arguments.output}))
-            return 0
-        _run_locally(pipeline, staging, output=arguments.output, total_bytes=plan.total_bytes)
-    print(json.dumps({"transform": arguments.output}) if arguments.json else f"transform      {arguments.output}")
-    return 0
-
-
-def _run_locally(pipeline: beam.Pipeline, staging: str, *, output: str, total_bytes: int) -> None:
     try:
-        with watching(progress_of(staging), title="analyze", total_bytes=total_bytes), traces_held_back():
+        write_plan(plan_uri, plan.tasks)
+        with scratch_folder(options, staging) as scratch:
+            pipeline = make_pipeline(options)
+            analyze(read_tasks(pipeline, plan_uri), build, analysis, progress_key=staging, scratch=scratch)
+            if not is_local(options):
+                return str(getattr(pipeline.run(), "job_id", lambda: "")())
+            _run_locally(pipeline, staging, output=arguments.output, total_bytes=plan.total_bytes)
+    finally:
+        if is_local(options):
+            files.delete_folder(staging)
+    return None
+
+
+def _run_locally(pipeline: beam.Pipeline, key: str, *, output: str, total_bytes: int) -> None:
+    try:
+        with watching(progress_of(key), title="analyze", total_bytes=total_bytes), traces_held_back():
             pipeline.run().wait_until_finish()
     except Exception as error:
         raise HeadraceError(f"the analysis failed, nothing was written to {output}: {words_of(error)}") from error
     finally:
-        forget(staging)
-        files.delete_folder(staging)
+        forget(key)

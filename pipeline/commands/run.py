@@ -8,9 +8,11 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, scratch_folder
 from pipeline.commands.prepare import Plan, prepare_run
@@ -31,24 +33,33 @@ _LOG = logging.getLogger(__name__)
 def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     """Run the job; 0 when it is committed (or, on a remote runner, submitted). Raises HeadraceError otherwise."""
     options = pipeline_options(beam_arguments, threads=arguments.threads)
-    job, plan = prepare_run(arguments, job_name=options.get_all_options().get("job_name"))
-    _announce(job, plan)
     start = time.monotonic()
-    with scratch_folder(options, job.build.staging) as scratch:
-        pipeline = make_pipeline(options)
-        build_batch(pipeline, job, scratch=scratch)
-        if not is_local(options):
-            result = pipeline.run()
-            print(json.dumps({"job_id": getattr(result, "job_id", lambda: "")(), "run_id": job.commit.run_id}))
-            return 0
-        try:
-            _run_locally(pipeline, job, plan)
-        finally:
-            files.delete_folder(job.build.staging)
+    with redirect_stdout(sys.stderr):  # where a preprocessing module may print; stdout holds the result and no more
+        job, plan = prepare_run(arguments, job_name=options.get_all_options().get("job_name"))
+        _announce(job, plan)
+        job_id = _start(job, plan, options)
+    if job_id is not None:
+        print(json.dumps({"job_id": job_id, "run_id": job.commit.run_id}))
+        return 0
     manifest_uri = files.join(job.commit.run_folder, MANIFEST)
     manifest = Manifest.from_json(files.read_bytes(manifest_uri), manifest_uri)
     _report(job, manifest, time.monotonic() - start, as_json=arguments.json)
     return 0
+
+
+def _start(job: BatchJob, plan: Plan, options: PipelineOptions) -> str | None:
+    """Run the job here, to its end; or submit it and return its id."""
+    try:
+        with scratch_folder(options, job.build.staging) as scratch:
+            pipeline = make_pipeline(options)
+            build_batch(pipeline, job, scratch=scratch)
+            if not is_local(options):
+                return str(getattr(pipeline.run(), "job_id", lambda: "")())
+            _run_locally(pipeline, job, plan)
+    finally:
+        if is_local(options):
+            files.delete_folder(job.build.staging)
+    return None
 
 
 def _announce(job: BatchJob, plan: Plan) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.abc import SourceLoader
 from pathlib import Path
@@ -66,13 +66,15 @@ class ModulePreprocessing:
         """What the user's function makes of ``inputs``. Raises UsageError where it fails while it is traced."""
         function = self.function()
         try:
-            return dict(function(inputs))
-        except Exception as error:  # as above: the user's code may raise anything
+            outputs = function(inputs)
+        except (Exception, SystemExit) as error:  # as below: the user's code may raise anything, and even leave
             kinds = ", ".join(f"{name}: {type(value).__name__}" for name, value in sorted(inputs.items()))
             raise UsageError(
                 f"preprocessing_fn of {self.path} fails on the inputs of this schema ({kinds}): {error!r}. As in TFX, "
                 "a feature is a dense Tensor only where the schema gives it a shape"
             ) from error
+        _check_outputs(outputs, self.path)
+        return dict(outputs)
 
     def function(self) -> Callable[[Tensors], Tensors]:
         """Execute the module and find its function. Raises UsageError where there is none."""
@@ -82,7 +84,7 @@ class ModulePreprocessing:
         module = importlib.util.module_from_spec(module_spec)
         try:
             loader.exec_module(module)
-        except Exception as error:  # the user's code may raise anything; it is theirs to fix
+        except (Exception, SystemExit) as error:  # the user's code may raise anything; it is theirs to fix
             raise UsageError(f"the preprocessing module {self.path} fails on import: {error!r}") from error
         function = getattr(module, "preprocessing_fn", None)
         if not callable(function):
@@ -126,6 +128,32 @@ def load_preprocessing_module(path: str) -> ModulePreprocessing:
         raise UsageError(f"the preprocessing module {path} cannot be read: {error}") from error
     module.function()
     return module
+
+
+def _check_outputs(outputs: Any, path: str) -> None:
+    """Raise UsageError for what a module may not give: TFT and tf.Example would refuse it late, or in no words."""
+    if not isinstance(outputs, Mapping) or not outputs:
+        found = "an empty dict" if isinstance(outputs, Mapping) else type(outputs).__name__
+        raise UsageError(f"preprocessing_fn of {path} returns {found}; it must return a dict of named tensors")
+    for name, tensor in outputs.items():
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise UsageError(
+                f"preprocessing_fn of {path} names an output {name!r}; a name is a string of visible characters"
+            )
+        if (wrong := _wrong_with(tensor)) is not None:
+            raise UsageError(f"preprocessing_fn of {path} gives {name!r} as {wrong}")
+
+
+def _wrong_with(tensor: Any) -> str | None:
+    if not isinstance(tensor, tf.Tensor | tf.SparseTensor | tf.RaggedTensor):
+        return f"{type(tensor).__name__}; make it a tensor"
+    if tensor.dtype not in _TF_TYPES.values():
+        return f"{tensor.dtype.name}, which a tf.Example cannot hold; cast it to float32, int64 or string"
+    if isinstance(tensor, tf.Tensor) and not tensor.shape.rank:  # 0, or not known
+        return f"a tensor of shape {tensor.shape}; its first dimension must be the rows (tf.ensure_shape tells it)"
+    if isinstance(tensor, tf.RaggedTensor) and tensor.ragged_rank > 1:
+        return "lists of lists; make it dense (RaggedTensor.to_tensor) or one list a row"
+    return None
 
 
 def _indicator(tensor: Any) -> tf.Tensor:
