@@ -43,8 +43,9 @@ def test_every_row_refused(bench, case_schema, shuffle):
     _no_commit(bench, run)
 
 
-def test_a_guard_speaks_in_words_without_a_trace(bench, case_schema):
-    done, _ = bench.run(bench.write("f.jsonl", [b"no"]), schema=case_schema)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_guard_speaks_in_words_without_a_trace(bench, case_schema, threads):
+    done, _ = bench.run(bench.write("f.jsonl", [b"no"]), "--threads", threads, schema=case_schema)
     assert "Traceback" not in done.err
     assert done.err.splitlines()[-1].startswith("headrace: failed: ")
 

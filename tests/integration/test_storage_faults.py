@@ -29,12 +29,12 @@ class Stage:
         self.schema, self.transform = schema, transform
         self.folder, self.base = folder, folder / "base"
         before = Workbench(self.base)
-        old = before.write("old.jsonl", [*rows(90), b"no"])
-        self.source = before.write(
-            "new.jsonl", [line for n in range(40) for line in (*rows(2, start=2 * n), b'{"id":%d.5}' % n)]
-        )
-        for run_id in ("other", "r"):
-            self.run_on(before, old, "--min_shards=2", run_id=run_id)
+        old = before.write("old.jsonl", [*rows(90, start=500), b"no"])
+        lines = [line for n in range(40) for line in (*rows(2, start=2 * n), b'{"id":%d.5}' % n)]
+        self.source = before.write("new.jsonl", lines)
+        for run_id in ("other", "r"):  # in part the same names of shards as the run that comes, and other bytes
+            self.run_on(before, old, "--splits=train=0.75,eval=0.15,old=0.1", run_id=run_id)
+        self.replaced = Run(before.output, before.dead, "r").shard_bytes()
         self.reference = self.fresh("reference")
         self.run_on(self.reference)
         self.result = state(self.reference)
@@ -49,7 +49,7 @@ class Stage:
     def job(self, bench, source=None, *words, run_id="r"):
         where = bench.flags(source or self.source, schema=self.schema, run_id=run_id)
         return self.prepare(
-            [*where, "--min_shards=3", "--transform", self.transform, "--target_shard_bytes=3000", *words]
+            [*where, "--splits=train=0.8,eval=0.2", "--transform", self.transform, "--target_shard_bytes=2500", *words]
         )
 
     def run_on(self, bench, source=None, *words, run_id="r", attempt=None):
@@ -79,7 +79,11 @@ def test_the_reference_is_a_whole_run(stage):
     run = Run(stage.reference.output, stage.reference.dead, "r")
     assert_whole(run)
     assert len(run.letters()) == 40
-    assert any(len(files_below(run.folder / split)) > 2 for split in ("train",))
+    written = run.shard_bytes()
+    common = written.keys() & stage.replaced.keys()
+    assert {name.split("/")[0] for name in common} == {"train", "eval"}, "some are overwritten"
+    assert all(written[name] != stage.replaced[name] for name in common)
+    assert len(written) < len(stage.replaced), "some have to go"
     assert run.manifest["previous_run_id"] == "other"
 
 
@@ -154,10 +158,10 @@ def test_every_bundle_tried_again_after_a_fault_at_any_point_of_it_gives_the_sam
 
 @pytest.mark.parametrize("at", [5, 60, pytest.param("all", marks=pytest.mark.slow)])
 def test_the_command_line_reports_a_storage_fault_and_heals(stage, at):
-    words = ("--min_shards=3", "--transform", stage.transform, "--target_shard_bytes=3000")
+    words = ("--splits=train=0.8,eval=0.2", "--transform", stage.transform, "--target_shard_bytes=2500")
     count = 0
     while at == "all" or count == 0:
-        count = count + 5 if at == "all" else at
+        count = count + 23 if at == "all" else at
         bench = stage.fresh("cli")
         with faulty_storage(count) as storage:
             done, _ = bench.run(stage.source, *words, schema=stage.schema)
