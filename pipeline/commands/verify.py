@@ -7,9 +7,10 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from pipeline.console import size, watching
+from pipeline.core import reading
 from pipeline.core.errors import GuardError, UsageError
 from pipeline.core.manifest import Manifest
-from pipeline.core.names import LATEST, MANIFEST, run_folder
+from pipeline.core.names import MANIFEST
 from pipeline.core.progress import Progress
 from pipeline.core.verify import VerifyReport, verify_run
 from pipeline.transforms import files
@@ -34,16 +35,11 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
 
 def find_run(folder: str) -> str:
     """The run that ``folder`` is, or the latest one of the output that it is. Raises UsageError for anything else."""
-    if files.size_of(files.join(folder, MANIFEST)) is not None:
-        return folder
-    try:
-        latest = files.read_bytes(files.join(folder, LATEST)).decode("utf-8", "replace").strip()
-    except FileNotFoundError:
-        raise UsageError(
-            f"{folder} is no committed run ({MANIFEST} is missing) and no output folder ({LATEST} is missing); "
-            "give OUTPUT/run=<id>, or OUTPUT for its latest run"
-        ) from None
-    return files.join(folder, run_folder(latest))
+    return reading.find_run(folder, exists=_exists, read_bytes=files.read_bytes)
+
+
+def _exists(uri: str) -> bool:
+    return files.size_of(uri) is not None
 
 
 def _total_bytes(run_dir: str) -> int:

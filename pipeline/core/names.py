@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import TypeVar
 
 from pipeline.core.errors import UsageError
@@ -18,6 +19,8 @@ _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _SPLIT = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _SHARD = re.compile(r"([a-z][a-z0-9_]*)/part-([0-9]{5,19})-of-([0-9]{5,19})\.tfrecord")
 _PART = re.compile(r"task-([0-9]{5,19})\.([a-z][a-z0-9_]*)\.([0-9]{3,19})\.tfrecord")
+_WINDOW = re.compile(r"window=([0-9]{8}T[0-9]{6}Z)_([0-9]{8}T[0-9]{6}Z)")
+_BASIC = "%Y%m%dT%H%M%SZ"  # ISO 8601 basic: no space, colon or bracket in a path
 _ARCHIVE = re.compile(r"task-([0-9]{5,19})\.avro")
 _RUN_PREFIX, _STAGING_PREFIX = "run=", ".staging-"
 _Name = TypeVar("_Name")
@@ -93,6 +96,33 @@ class ArchiveName:
         if match is None:
             raise ValueError(f"not an archive's name: {name!r}")
         return _exactly(cls(int(match[1])), name)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WindowName:
+    """The folder of a stream's window: ``window=20240501T000000Z_20240501T010000Z``; start < end, whole seconds UTC."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        for moment in (self.start, self.end):
+            if moment.utcoffset() != timedelta(0) or moment.microsecond:
+                raise ValueError(f"{moment.isoformat()}: a window begins and ends on a whole second in UTC")
+        if self.start >= self.end:
+            raise ValueError(f"a window from {self.start.isoformat()} to {self.end.isoformat()} is empty")
+
+    def __str__(self) -> str:
+        return f"window={self.start:{_BASIC}}_{self.end:{_BASIC}}"
+
+    @classmethod
+    def parse(cls, name: str) -> WindowName:
+        """The reverse of ``str``. Raises ValueError for anything that ``str`` cannot have made."""
+        match = _WINDOW.fullmatch(name)
+        if match is None:
+            raise ValueError(f"not a window's name: {name!r}")
+        start, end = (datetime.strptime(text, _BASIC).replace(tzinfo=timezone.utc) for text in match.groups())
+        return _exactly(cls(start, end), name)
 
 
 def check_split_name(name: str) -> str:
