@@ -42,8 +42,8 @@ class Pace:
         share = now.bytes_done / self._total_bytes if self._total_bytes else 1.0
         left = seconds / share - seconds if 0 < share < 1 else 0.0
         rate = self.rate(now, seconds=seconds)
-        rows = f"{now.rows_read:,} rows  {rate:,.0f} rows/s  {now.rows_rejected:,} refused" if rate else "learning"
-        return f"{min(share, 1):4.0%} of {size(self._total_bytes)}  {rows}  {left:,.0f} s left"
+        rows = f"  {now.rows_read:,} rows  {rate:,.0f} rows/s  {now.rows_rejected:,} refused" if rate else ""
+        return f"{min(share, 1):4.0%} of {size(self._total_bytes)}{rows}  {left:,.0f} s left"
 
 
 def size(count: float) -> str:

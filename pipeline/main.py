@@ -74,11 +74,19 @@ COMMANDS = (
     ),
     Command(
         ("verify",),
-        "Check a committed run: every shard, every checksum, every count against the manifest.",
+        "Check a committed run: every shard, checksum, record and count against the manifest.",
         "verify",
-        opt.GENERAL,
+        (*opt.VERIFY, *opt.GENERAL),
         ("run_dir", "1", "a run folder (OUTPUT/run=<id>), or an output folder, whose latest run is taken"),
         example="headrace verify out",
+    ),
+    Command(
+        ("bench",),
+        "Measure how fast a trainer can read a run, beside the reader most people write, with advice.",
+        "bench",
+        (*opt.BENCH, *opt.GENERAL),
+        ("run_dir", "1", "a run folder (OUTPUT/run=<id>), or an output folder, whose latest run is taken"),
+        example="headrace bench out --step_ms 5",
     ),
     Command(
         ("dlq", "summary"),

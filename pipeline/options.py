@@ -34,6 +34,17 @@ def count(text: str) -> int:
     return int(text)
 
 
+def positive(text: str) -> float:
+    """A finite number above 0; raises argparse.ArgumentTypeError otherwise."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
 def fraction(text: str) -> float:
     """A number from 0 to 1; raises argparse.ArgumentTypeError otherwise."""
     try:
@@ -193,7 +204,7 @@ OUTPUT = (
     Option(
         "layout",
         "What one TFRecord record holds. rows: a row, every feature by its name; every tool reads it. packed: a row, "
-        "its numbers in two vectors; faster to read. blocks: many rows, column by column; smallest, and fastest by far, "
+        "its numbers in two vectors; faster to read. blocks: many rows, column by column; smallest, fastest by far, "
         "for features of fixed shape. pipeline.features.reader gives the same tensors from all of them.",
         default="rows",
         choices=("rows", "packed", "blocks"),
@@ -264,6 +275,24 @@ DLQ_SHOW = (
     Option("reason", "Only dead letters with this reason code, e.g. wrong_type.", metavar="CODE"),
     Option("feature", "Only dead letters in which this feature is at fault.", metavar="NAME"),
     Option("limit", "How many to show at most.", type=count, default=20, metavar="N"),
+)
+VERIFY = (
+    Option(
+        "checksums_only",
+        "Do not parse the records: only files, checksums and counts (no TensorFlow needed).",
+        flag=True,
+    ),
+)
+BENCH = (
+    Option("batch_size", "Rows a batch.", type=count, default=1024, metavar="N"),
+    Option(
+        "step_ms",
+        "Milliseconds that the accelerator works on a batch: how much it would wait is then measured.",
+        type=positive,
+        metavar="MS",
+    ),
+    Option("seconds", "How long each reader is measured at most.", type=positive, default=10.0, metavar="S"),
+    Option("split", "Which split to read.", default="train", metavar="NAME"),
 )
 ANALYZE = (Option("output", "Folder to write the transform to, local or gs://.", required=True, metavar="FOLDER"),)
 

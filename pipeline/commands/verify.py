@@ -1,4 +1,4 @@
-"""``headrace verify``: is a committed run whole? Every shard, every checksum, every count."""
+"""``headrace verify``: is a committed run whole? Every shard, checksum, record and count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pipeline.core.errors import GuardError, UsageError
 from pipeline.core.manifest import Manifest
 from pipeline.core.names import MANIFEST
 from pipeline.core.progress import Progress
-from pipeline.core.verify import VerifyReport, verify_run
+from pipeline.core.verify import CheckRecords, VerifyReport, verify_run
+from pipeline.logs import silent_imports
 from pipeline.transforms import files
 
 
@@ -24,8 +25,16 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     def add(count: int) -> None:
         progress.add(bytes_done=count)
 
-    with watching(progress, title="verify", total_bytes=_total_bytes(run_dir)):
-        report = verify_run(run_dir, files.list_folder, files.open_read, progress=add)
+    manifest = _manifest(run_dir)
+    total = sum(shard.size_bytes for shard in manifest.shards) if manifest else 0
+    with watching(progress, title="verify", total_bytes=total):
+        report = verify_run(
+            run_dir,
+            files.list_folder,
+            files.open_read,
+            progress=add,
+            check_records=None if arguments.checksums_only else _record_check(manifest),
+        )
     if arguments.json:
         print(json.dumps({"run_dir": run_dir, **report.as_json()}))
     else:
@@ -42,12 +51,23 @@ def _exists(uri: str) -> bool:
     return files.size_of(uri) is not None
 
 
-def _total_bytes(run_dir: str) -> int:
+def _manifest(run_dir: str) -> Manifest | None:
+    """The manifest, or None where it is damaged: verifying says what is wrong with it."""
     try:
         uri = files.join(run_dir, MANIFEST)
-        return sum(shard.size_bytes for shard in Manifest.from_json(files.read_bytes(uri), uri).shards)
-    except (OSError, UsageError):
-        return 0  # verifying says what is wrong with it
+        return Manifest.from_json(files.read_bytes(uri), uri)
+    except (FileNotFoundError, UsageError):
+        return None
+
+
+def _record_check(manifest: Manifest | None) -> CheckRecords | None:
+    """Parsing by the manifest's feature spec. Raises UsageError for a layout that is not known."""
+    if manifest is None:
+        return None
+    with silent_imports():
+        from pipeline.features.parsing import make_parser
+        from pipeline.features.record_check import RecordCheck
+    return RecordCheck(make_parser(manifest.feature_spec, where=MANIFEST))
 
 
 def _print(run_dir: str, report: VerifyReport) -> None:

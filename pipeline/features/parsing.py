@@ -36,7 +36,7 @@ class Parser:
 
     def parse(self, records: tf.Tensor) -> Tensors:
         """Serialised records, shape [records], to tensors of all their rows, in order. Works eagerly and in graphs."""
-        parsed = tf.io.parse_example(records, self._spec())
+        parsed = tf.io.parse_example(records, self.record_spec())
         if self.blocks:
             return self._from_blocks(parsed)
         rows = tf.shape(records)[0]
@@ -48,7 +48,8 @@ class Parser:
                 tensors[column.name] = tf.reshape(part, [-1, *column.shape])
         return self._complete(tensors, rows)
 
-    def _spec(self) -> dict[str, Any]:
+    def record_spec(self) -> dict[str, Any]:
+        """The parsing spec of one record, as ``tf.io.parse_example`` takes it."""
         packed = self.column_map.names if self.column_map else frozenset()
         own = {name: self._feature(name, d) for name, d in self.features.items() if name not in packed and _holds(d)}
         vectors = self.column_map.vectors if self.column_map else ()
