@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import posixpath
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,12 +94,12 @@ def load_artefact(path: str, schema: Schema) -> Artefact:
     """
     try:
         document = json.loads(Path(path, HEADER).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"{path} holds no {HEADER}: no transform was completed there; give a folder that `headrace analyze` "
             "or `headrace run` wrote"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{os.path.join(path, HEADER)} is damaged ({error}); analyse again") from error
     artefact = _read(path, document)
     if artefact.schema_fingerprint != schema.fingerprint:
@@ -106,7 +107,35 @@ def load_artefact(path: str, schema: Schema) -> Artefact:
             f"the transform in {path} was made for another schema (fingerprint {artefact.schema_fingerprint[:12]}, "
             f"this one is {schema.fingerprint[:12]}); use the schema it was made with, or analyse again"
         )
+    if artefact.content_fingerprint != content_fingerprint(_parts(path)):
+        raise UsageError(
+            f"the transform in {path} is damaged: its files are not those that {HEADER} was written for; copy the "
+            "whole folder again, or analyse again"
+        )
     return artefact
+
+
+def content_fingerprint(parts: Iterable[tuple[str, bytes]]) -> str:
+    """sha256 (hex) of (path below the folder, content) of all files but the header, in the order of ``_parts``."""
+    digest = hashlib.sha256()
+    for name, data in parts:
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
+def _parts(path: str) -> Iterator[tuple[str, bytes]]:
+    """The graph's files by name, then those that describe it; what else lies in the folder is not part of it."""
+    graph = sorted(
+        file.relative_to(path).as_posix() for file in Path(path, "transform_fn").rglob("*") if file.is_file()
+    )
+    for name in (
+        *graph,
+        "transformed_metadata/schema.pbtxt",
+        "transformed_metadata/asset_map",
+        "metadata/schema.pbtxt",
+    ):
+        if Path(path, name).is_file():
+            yield name, Path(path, name).read_bytes()
 
 
 def _read(path: str, document: Any) -> Artefact:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from pipeline.core.records import Json
 from pipeline.core.schema import Schema
-from pipeline.features.artefact import HEADER, Artefact, features_of
+from pipeline.features.artefact import HEADER, Artefact, content_fingerprint, features_of
 from pipeline.features.preprocessing import ModulePreprocessing, SpecPreprocessing
 from pipeline.features.representation import adapter_config, effective_schema, to_tfxio
 from pipeline.features.spec import FeatureSpec
@@ -122,10 +121,8 @@ class _Publish(beam.DoFn):  # type: ignore[misc]
     def process(self, model: str, metadata: DatasetMetadata) -> Iterator[str]:
         """Write the artefact, unless it lies there whole already, and return its folder."""
         folder = self._settings.folder
-        digest = hashlib.sha256()
-        for name, data in self._parts(model, metadata):
-            digest.update(f"{name}\0{len(data)}\0".encode() + data)
-        header = self._artefact(metadata, digest.hexdigest()).to_json().encode()
+        fingerprint = content_fingerprint(self._parts(model, metadata))
+        header = self._artefact(metadata, fingerprint).to_json().encode()
         if not self._is_complete(header):
             self._write(model, metadata, header)
         yield folder

@@ -49,7 +49,10 @@ def _storage_fault(what: str, uri: str) -> Iterator[None]:
 def open_read(uri: str) -> BinaryIO:
     """A seekable file of the raw bytes of ``uri``; raises OSError."""
     if not is_remote(uri):
-        return open(uri, "rb")
+        try:
+            return open(uri, "rb")
+        except NotADirectoryError as error:  # what would lie below a file does not exist
+            raise FileNotFoundError(error.errno, error.strerror, uri) from None
     from apache_beam.io.filesystem import CompressionTypes
     from apache_beam.io.filesystems import FileSystems
 

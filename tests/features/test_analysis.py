@@ -376,6 +376,7 @@ def test_a_folder_without_a_whole_transform_is_refused(folder: str, tmp_path: Pa
     for text in (
         "{",
         "[]",
+        "[" * 100_000,
         json.dumps(header | {"spec": [{"name": "i"}]}),
         json.dumps(header | {"effective_schema": "?"}),
     ):
@@ -385,6 +386,20 @@ def test_a_folder_without_a_whole_transform_is_refused(folder: str, tmp_path: Pa
     (tmp_path / HEADER).write_text(json.dumps(header | {"format": 2}))
     with pytest.raises(UsageError, match="has format 2"):
         load_artefact(str(tmp_path), SCHEMA)
+
+
+@pytest.mark.parametrize("name", ["saved_model.pb", "vocabulary_s", "transformed_metadata/schema.pbtxt"])
+@pytest.mark.parametrize("harm", ["cut", "changed", "gone"])
+def test_a_transform_whose_files_are_not_its_own_is_refused(folder: str, tmp_path: Path, name: str, harm: str) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    load_artefact(str(copy), SCHEMA)
+    (file,) = [path for path in copy.rglob("*") if path.as_posix().endswith(f"/{name}")]
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] if harm == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
+    if harm == "gone":
+        file.unlink()
+    with pytest.raises(UsageError, match=r"is damaged: its files are not those"):
+        load_artefact(str(copy), SCHEMA)
 
 
 def test_a_remote_artefact_is_copied_and_works_after_the_copy_is_gone(folder: str, output: pa.RecordBatch) -> None:

@@ -135,6 +135,8 @@ def test_missing_schema_and_missing_run(bench, rows):
     assert (done.code, "there is no schema file" in done.err) == (2, True)
     done = headrace("verify", bench.folder)
     assert (done.code, "no committed run" in done.err) == (2, True)
+    done = headrace("verify", bench.folder / "f.jsonl")
+    assert (done.code, "no committed run" in done.err) == (2, True)
     done = headrace("dlq", "show", bench.folder / "nothing")
     assert (done.code, "no dead-letter archive" in done.err) == (2, True)
 
