@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
+from pipeline.core.errors import HeadraceError
 from pipeline.core.isolation import isolate
 from pipeline.core.progress import Progress
 from pipeline.core.reasons import Reason
@@ -47,8 +48,8 @@ _TF_FAULTS = (
 
 
 def is_infrastructure_fault(error: Exception) -> bool:
-    """Whether ``error`` speaks of storage, memory or quota, so that a retry may help, and not of the data."""
-    return isinstance(error, (OSError, MemoryError, *_TF_FAULTS))
+    """Whether ``error`` speaks of storage, memory or quota, or of the whole transform, and not of a row."""
+    return isinstance(error, (OSError, MemoryError, HeadraceError, *_TF_FAULTS))
 
 
 @dataclass

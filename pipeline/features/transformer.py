@@ -105,6 +105,8 @@ class Transformer:
         """Canonical columns in; large_list columns out, sorted by name, as ``features`` describes them."""
         inputs = [group.inputs(batch) for group in self._groups]
         tensors = self._graph(*(tensor for given in inputs for tensor in given.tensors))
+        if self._checks is None:  # a module's graph; our own keep to rows
+            _check_rows(tensors, batch.num_rows)
         columns: dict[str, pa.Array] = {}
         for group, given in zip(self._groups, inputs, strict=True):
             columns.update(group.outputs(tensors, given.rows))
@@ -183,6 +185,17 @@ def load_transformer(
     with tempfile.TemporaryDirectory(prefix="headrace-transform-") as local:
         fetch_artefact(artefact, list_folder=list_folder, open_file=open_file, local_dir=local)
         return Transformer(load_artefact(local, schema), schema)
+
+
+def _check_rows(tensors: dict[str, Any], rows: int) -> None:
+    """A module that drops, adds or broadcasts rows would pair rows with others' values: no row is at fault, all is."""
+    for name, tensor in tensors.items():
+        found = int((tensor.dense_shape if isinstance(tensor, tf.SparseTensor) else tensor.shape)[0])
+        if found != rows:
+            raise UsageError(
+                f"the transform gives {found} rows of {name!r} for {rows} rows in; a preprocessing_fn must give "
+                "one row for each, in order (tf.fill([tf.shape(x)[0], ...], value) makes a constant)"
+            )
 
 
 def non_finite_rows(batch: pa.RecordBatch) -> BoolArray:

@@ -54,3 +54,24 @@ def test_what_a_module_prints_is_not_the_result(bench, row_schema, rows):
     done, _ = bench.run(bench.write("f.jsonl", rows(3)), *flags, schema=row_schema)
     assert done.json["rows_written"] == 3
     assert "loaded" in done.err
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{'y': i['id'][1:]}",
+        "{'y': i['id'][:0]}",
+        "{'y': tf.concat([i['id'], i['id']], 0)}",
+        "{'y': tf.zeros([3], tf.int64), 'id': i['id']}",
+        "{'y': tf.cond(tf.size(i['id']) > 1, lambda: i['id'][:1], lambda: i['id'])}",
+    ],
+)
+@pytest.mark.parametrize("shuffle", ["blocks", "global"])
+def test_a_module_that_does_not_give_a_row_for_a_row_commits_nothing(bench, rows, body, shuffle):
+    schema = bench.write("s.pbtxt", b'feature { name: "id" type: INT presence { min_fraction: 1 } shape {} }')
+    module = bench.write("m.py", f"{TF}def preprocessing_fn(i): return {body}\n".encode())
+    flags = ("--preprocessing_module", module, "--shuffle", shuffle)
+    done, run = bench.run(bench.write("f.jsonl", rows(10)), *flags, schema=schema)
+    assert done.code == 1
+    assert "must give one row for each" in done.err
+    assert not run.committed
