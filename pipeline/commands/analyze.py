@@ -8,18 +8,15 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
-import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline import preflight
 from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, scratch_folder
+from pipeline.commands.learning import learn
 from pipeline.commands.prepare import analysis_of, build_settings, plan_of, required_by_features
-from pipeline.console import watching
-from pipeline.core.errors import HeadraceError, UsageError
-from pipeline.core.progress import forget, progress_of
+from pipeline.core.errors import UsageError
 from pipeline.features.transformer import IdentityTransformer
 from pipeline.jobs.batch import analyze, read_tasks
-from pipeline.logs import traces_held_back, words_of
 from pipeline.transforms import files
 from pipeline.transforms.plan import write_plan
 
@@ -51,22 +48,12 @@ def _analyze(arguments: Namespace, options: PipelineOptions) -> str | None:
     try:
         write_plan(plan_uri, plan.tasks)
         with scratch_folder(options, staging) as scratch:
+            if is_local(options):
+                learn(analysis, build, plan_uri=plan_uri, total_bytes=plan.total_bytes, scratch=scratch)
+                return None
             pipeline = make_pipeline(options)
             analyze(read_tasks(pipeline, plan_uri), build, analysis, progress_key=staging, scratch=scratch)
-            if not is_local(options):
-                return str(getattr(pipeline.run(), "job_id", lambda: "")())
-            _run_locally(pipeline, staging, output=arguments.output, total_bytes=plan.total_bytes)
+            return str(getattr(pipeline.run(), "job_id", lambda: "")())
     finally:
         if is_local(options):
             files.delete_folder(staging)
-    return None
-
-
-def _run_locally(pipeline: beam.Pipeline, key: str, *, output: str, total_bytes: int) -> None:
-    try:
-        with watching(progress_of(key), title="analyze", total_bytes=total_bytes), traces_held_back():
-            pipeline.run().wait_until_finish()
-    except Exception as error:
-        raise HeadraceError(f"the analysis failed, nothing was written to {output}: {words_of(error)}") from error
-    finally:
-        forget(key)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipeline import preflight
 from pipeline.apart import check_apart
 from pipeline.core.errors import GuardError, UsageError
-from pipeline.core.manifest import Input, Manifest
+from pipeline.core.manifest import Manifest
 from pipeline.core.names import LATEST, MANIFEST, run_folder, staging_folder
 from pipeline.core.records import Json, Task
 from pipeline.core.settings import BuildSettings
@@ -25,7 +25,7 @@ from pipeline.jobs.batch import BatchJob
 from pipeline.transforms import files
 from pipeline.transforms.analysis import AnalysisSettings, Preprocessing, spec_of
 from pipeline.transforms.dead_letters import ArchiveSettings
-from pipeline.transforms.plan import write_plan
+from pipeline.transforms.plan import write_inputs, write_plan
 from pipeline.transforms.publish import CommitSettings, feature_spec_of
 
 
@@ -35,6 +35,7 @@ class Plan:
 
     tasks: tuple[Task, ...]
     expected_shards: int
+    files: int
 
     @property
     def total_bytes(self) -> int:
@@ -98,7 +99,7 @@ def plan_of(sources: preflight.Sources, build: BuildSettings, *, features: Json,
         seed=build.seed,
         shuffle=build.shuffle,
     )
-    return Plan(tuple(planned), tasks)
+    return Plan(tuple(planned), tasks, len(sources.files))
 
 
 def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob, Plan]:
@@ -130,7 +131,7 @@ def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob
         job_name=name,
         started=started,
         code=preflight.code_version(),
-        inputs=tuple(Input(file.uri, file.size_bytes, file.version) for file in sources.files),
+        inputs_uri=files.join(staging, "inputs.jsonl"),
         feature_spec=features,
         min_shards=arguments.min_shards,
         max_rejected_fraction=arguments.max_rejected_fraction,
@@ -142,6 +143,7 @@ def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob
     )
     files.delete_folder(staging)  # what an attempt that died left behind
     write_plan(commit.plan_uri, plan.tasks)
+    write_inputs(commit.inputs_uri, sources.files)
     buckets = max(plan.expected_shards, arguments.min_shards)
     return BatchJob(commit, archive, arguments.transform, analysis, buckets), plan
 

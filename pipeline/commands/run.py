@@ -15,6 +15,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, scratch_folder
+from pipeline.commands.learning import learnt
 from pipeline.commands.prepare import Plan, prepare_run
 from pipeline.console import size, watching
 from pipeline.core.errors import GuardError, HeadraceError
@@ -51,6 +52,7 @@ def _start(job: BatchJob, plan: Plan, options: PipelineOptions) -> str | None:
     """Run the job here, to its end; or submit it and return its id."""
     try:
         with scratch_folder(options, job.build.staging) as scratch:
+            job = learnt(job, plan, scratch=scratch) if is_local(options) else job
             pipeline = make_pipeline(options)
             build_batch(pipeline, job, scratch=scratch)
             if not is_local(options):
@@ -67,7 +69,7 @@ def _announce(job: BatchJob, plan: Plan) -> None:
         "run %s: %s in %d file(s), %d task(s) -> %s",
         job.commit.run_id,
         size(plan.total_bytes),
-        len(job.commit.inputs),
+        plan.files,
         len(plan.tasks),
         job.commit.run_folder,
     )
@@ -76,10 +78,9 @@ def _announce(job: BatchJob, plan: Plan) -> None:
 def _run_locally(pipeline: beam.Pipeline, job: BatchJob, plan: Plan) -> None:
     key = job.commit.run_id
     forget(key)
-    passes = 2 if job.analysis else 1
     try:
         with (
-            watching(progress_of(key), title=f"run {key}", total_bytes=passes * plan.total_bytes),
+            watching(progress_of(key), title=f"run {key}", total_bytes=plan.total_bytes),
             traces_held_back(),
         ):
             pipeline.run().wait_until_finish()

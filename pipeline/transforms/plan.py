@@ -8,7 +8,8 @@ from dataclasses import asdict
 
 import apache_beam as beam
 
-from pipeline.core.records import Split, Task
+from pipeline.core.manifest import Input
+from pipeline.core.records import InputFile, Split, Task
 from pipeline.transforms import files
 
 
@@ -21,6 +22,17 @@ def write_plan(uri: str, tasks: Sequence[Task]) -> None:
 def read_plan(uri: str) -> list[Task]:
     """The tasks that ``write_plan`` wrote; raises OSError."""
     return [_task(line) for line in files.read_bytes(uri).splitlines()]
+
+
+def write_inputs(uri: str, inputs: Sequence[InputFile]) -> None:
+    """Write what the manifest will say of the input files; there may be very many. Raises OSError."""
+    lines = [json.dumps([file.uri, file.size_bytes, file.version]) for file in inputs]
+    files.write_bytes(uri, "\n".join(lines).encode())
+
+
+def read_inputs(uri: str) -> tuple[Input, ...]:
+    """The inputs that ``write_inputs`` wrote; raises OSError."""
+    return tuple(Input(*json.loads(line)) for line in files.read_bytes(uri).splitlines())
 
 
 def _task(line: bytes) -> Task:

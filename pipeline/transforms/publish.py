@@ -14,7 +14,7 @@ import google_crc32c
 from pipeline.core.accounts import balance
 from pipeline.core.compression import Compression, Decompressed, can_be_joined, compressor
 from pipeline.core.errors import GuardError, HeadraceError
-from pipeline.core.manifest import Code, Counts, Input, Manifest, ShardEntry
+from pipeline.core.manifest import Code, Counts, Manifest, ShardEntry
 from pipeline.core.names import LATEST, MANIFEST
 from pipeline.core.quality import RunCounts, judge
 from pipeline.core.records import Json, ShardPart, TaskReport
@@ -26,7 +26,7 @@ from pipeline.features.artefact import HEADER
 from pipeline.features.layouts import make_layout
 from pipeline.transforms import files, names
 from pipeline.transforms.dead_letters import ArchiveFile
-from pipeline.transforms.plan import read_plan
+from pipeline.transforms.plan import read_inputs, read_plan
 
 _PIECE_BYTES = 4 << 20
 OUTCOME = "outcome.json"
@@ -46,7 +46,7 @@ class CommitSettings:
     job_name: str
     started: str
     code: Code
-    inputs: tuple[Input, ...]
+    inputs_uri: str
     feature_spec: Json = field(hash=False)
     min_shards: int = 1
     max_rejected_fraction: float = 1.0
@@ -266,7 +266,7 @@ class Commit(beam.DoFn):  # type: ignore[misc]
             started=settings.started,
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             code=settings.code,
-            inputs=settings.inputs,
+            inputs=read_inputs(settings.inputs_uri),
             schema_fingerprint=settings.build.input.load_schema().fingerprint,
             transform_fingerprint=fingerprint,
             layout=settings.build.layout,

@@ -47,7 +47,7 @@ def line_blocks(
     ``bytes_read`` add up to the split's size. Raises HeadraceError if the file is shorter than planned.
     """
     with open_file(split.uri) as file:
-        position = _seek_first_line(file, split.start)
+        position = _seek_first_line(file, split.start, split.end)
         counted = split.start
         while position < split.end:
             base, data = position, file.read(min(block_bytes, split.end - position))
@@ -82,19 +82,23 @@ def oversized_rejections(block: RawBlock, max_record_bytes: int) -> list[Rejecti
     ]
 
 
-def _seek_first_line(file: BinaryIO, start: int) -> int:
-    """Leave ``file`` at the first line that starts at or after ``start``, and return that offset."""
+def _seek_first_line(file: BinaryIO, start: int, end: int) -> int:
+    """Leave ``file`` at the first line that starts at or after ``start``, and return that offset.
+
+    Some offset at or after ``end`` where none starts before it: a line that spans many splits is not read to its
+    end by each of them.
+    """
     if start == 0:
         return 0
     file.seek(start - 1)
-    skipped, _ = _skip_line(file)
+    skipped, _ = _skip_line(file, most=end - start + 1)
     return start - 1 + skipped
 
 
-def _skip_line(file: BinaryIO) -> tuple[int, bytes]:
-    """Read past the end of the current line: (bytes skipped, the last two or fewer of them)."""
+def _skip_line(file: BinaryIO, *, most: int | None = None) -> tuple[int, bytes]:
+    """Read past the end of the current line, or ``most`` bytes: (bytes skipped, the last two or fewer of them)."""
     skipped, tail = 0, b""
-    while piece := file.readline(_SKIP_BYTES):
+    while piece := file.readline(_SKIP_BYTES if most is None else min(_SKIP_BYTES, most - skipped)):
         skipped += len(piece)
         tail = (tail + piece)[-2:]
         if piece.endswith(b"\n"):
