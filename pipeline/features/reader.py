@@ -101,7 +101,9 @@ def make_dataset(
     if shuffle:
         order = _Shuffle(seed, shuffle_buffer or _buffer_rows(source, portions), cycle_length)
     units = _units(portions, parser, compression=sources.compression_of(source), order=order)
-    groups = _groups(units.repeat() if repeat else units, parser, batch_size=batch_size, order=order)
+    groups = _groups(units, parser, batch_size=batch_size, order=order)
+    if repeat:  # here, so that a group holds rows of one epoch
+        groups = groups.repeat()
     dataset = _batches(groups, _Finish(parser, target, shuffled=shuffle), batch_size=batch_size, whole=drop_remainder)
     if batches is not None or repeat:
         count = tf.data.INFINITE_CARDINALITY if batches is None else batches
