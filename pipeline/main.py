@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import logging
 import os
 import sys
@@ -13,7 +14,10 @@ from dataclasses import dataclass
 from pipeline import __version__
 from pipeline import options as opt
 from pipeline.core.errors import HeadraceError, UsageError
+from pipeline.core.text import printable
 from pipeline.logs import configure_logging, silent_imports
+
+_LINE = 4096  # characters of an error's line that are shown
 
 _EPILOG = """\
 exit codes: 0 done; 1 the run failed; 2 bad usage or configuration; 3 the data failed a guard,
@@ -202,6 +206,8 @@ def _underscored(argv: Sequence[str]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; errors go to stderr in words, with a trace only at debug level."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be text, nor the locale UTF-8
     try:
         arguments, beam_arguments = parse(sys.argv[1:] if argv is None else argv)
         configure_logging(arguments.log_format)
@@ -210,18 +216,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(module.execute(arguments, beam_arguments))
     except HeadraceError as error:
         kind = "usage" if isinstance(error, UsageError) else "failed"
-        print(f"headrace: {kind}: {error}", file=sys.stderr)
+        print(f"headrace: {kind}: {_shown(error)}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         logging.getLogger(__name__).debug("storage fault", exc_info=True)
-        print(f"headrace: failed: storage: {error}", file=sys.stderr)
+        print(f"headrace: failed: storage: {_shown(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("headrace: interrupted; nothing was committed", file=sys.stderr)
         return 130
+
+
+def _shown(error: Exception) -> str:
+    """What went wrong, line by line, without what could harm a terminal: it may quote file names and data."""
+    return "\n".join(printable(line.expandtabs(), _LINE) for line in str(error).split("\n"))
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ def byte_size(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     unit = _UNITS.get(match.group(2).upper()) if match else None
-    if match is None or unit is None or (size := int(float(match.group(1)) * unit)) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write for example 134217728, 128MiB or 1.5GB")
-    return size
+    size = float(match.group(1)) * unit if match and unit else 0.0
+    if not 1 <= size < 2**63:
+        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a size; write for example 134217728, 128MiB or 1.5GB")
+    return int(size)
 
 
 def count(text: str) -> int:

@@ -166,3 +166,26 @@ def test_an_empty_place_is_refused(words):
 
 def test_white_space_can_be_a_csv_delimiter():
     assert parse(["run", *REQUIRED, "--csv_delimiter=\t", "--csv_quote="])[0].csv_delimiter == "\t"
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "9" * 400, "9" * 320 + "GB", "1e9", "MiB", "1.5.5", "nan"])
+def test_what_is_no_size_is_refused(size):
+    with pytest.raises(UsageError, match="is not a size"):
+        parse(["run", *REQUIRED, f"--target_shard_bytes={size}"])
+
+
+def test_an_error_that_quotes_hostile_names_cannot_harm_a_terminal(tmp_path):
+    packed = tmp_path / "a\x1b[31m\tb.gz"
+    packed.write_bytes(b"\x1f\x8b")
+    done = headrace("schema", "infer", packed)
+    assert done.code == 2
+    assert "\\x1b[31m" in done.err
+    assert done.err.replace("\n", "").isprintable()
+
+
+def test_names_that_are_no_text_can_be_printed(tmp_path):
+    data = tmp_path / "f.jsonl"
+    data.write_text('{"a": 1}')
+    code = f"import sys; from pipeline.main import main; sys.exit(main(['schema', 'infer', {str(data)!r}, '--output', "
+    done = python("-c", code + f"{str(tmp_path)!r} + '/s\\udcff']))", env={"PYTHONIOENCODING": "ascii"})
+    assert (done.code, "s\\udcff: 1 features" in done.out) == (0, True), done.err

@@ -28,6 +28,8 @@ from pipeline.transforms.dead_letters import ArchiveSettings
 from pipeline.transforms.plan import write_inputs, write_plan
 from pipeline.transforms.publish import CommitSettings, feature_spec_of
 
+_MOST_TASKS = 1_000_000  # 128 TB in shards of 128 MiB; more is a unit forgotten, and a plan that never ends
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -69,7 +71,7 @@ def analysis_of(arguments: Namespace, sources: preflight.Sources, *, folder: str
 def plan_of(sources: preflight.Sources, build: BuildSettings, *, features: Json, min_shards: int) -> Plan:
     """Deal the input into tasks; ``features`` is what will be written, as far as it is known.
 
-    Raises GuardError for an input without a byte.
+    Raises GuardError for an input without a byte, UsageError for more shards than anyone can want.
     """
     if not sources.total_bytes:
         raise GuardError(f"the input is empty: {len(sources.files)} files, 0 bytes; nothing was committed")
@@ -85,6 +87,11 @@ def plan_of(sources: preflight.Sources, build: BuildSettings, *, features: Json,
         target_shard_bytes=build.target_shard_bytes,
         min_shards=min_shards,
     )
+    if tasks > _MOST_TASKS:
+        raise UsageError(
+            f"the input would be cut into {tasks:,} shards, more than {_MOST_TASKS:,}; give a larger "
+            "--target_shard_bytes (128MiB, say: a number alone is bytes) or a smaller --min_shards"
+        )
     split_bytes = split_bytes_for(
         sources.total_bytes,
         output_ratio=ratio,

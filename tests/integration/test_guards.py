@@ -111,3 +111,12 @@ def test_min_shards_are_made_where_there_are_rows_for_them(bench, row_schema, ro
     run = bench.good_run(bench.write("f.jsonl", rows(500)), "--min_shards=4", schema=row_schema)
     assert len(run.shards()) == 4
     assert json.loads((run.folder / "manifest.json").read_bytes())["counts"]["written"] == 500
+
+
+@pytest.mark.parametrize("flag", ["--min_shards=1000001", "--target_shard_bytes=1"])
+def test_more_shards_than_anyone_can_want_are_refused_before_any_work(bench, row_schema, rows, flag, monkeypatch):
+    monkeypatch.setattr("pipeline.commands.prepare._MOST_TASKS", 100)
+    done, run = bench.run(bench.write("f.jsonl", rows(10)), flag, schema=row_schema)
+    assert done.code == 2
+    assert "--target_shard_bytes" in done.err
+    assert not run.folder.exists()
