@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -48,12 +49,14 @@ def test_every_command_and_snippet_of_the_readme_works(tmp_path: Path, monkeypat
             continue  # this very test is part of it
         if words[0] == "scripts/quickstart":  # without its shell, which sets up the environment that runs this
             subprocess.run([sys.executable, "scripts/quickstart.py", *words[1:]], check=True)
+        elif words[0] == ".venv/bin/python":
+            subprocess.run([sys.executable, *words[1:]], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
         elif words[0] == "headrace":
             assert main(words[1:]) == 0, command
         else:
             pytest.fail(f"the README shows a command that this test does not know how to run: {command}")
         ran.append(command)
-    assert len(ran) >= 7
+    assert len(ran) >= 9
     for snippet in blocks("python"):
         scope: dict[str, object] = {}
         exec(compile(snippet, "README.md", "exec"), scope)
