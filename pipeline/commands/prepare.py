@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline import preflight
@@ -12,6 +14,7 @@ from pipeline.core.errors import GuardError, UsageError
 from pipeline.core.manifest import Manifest
 from pipeline.core.names import LATEST, MANIFEST, run_folder, staging_folder
 from pipeline.core.records import Json, Task
+from pipeline.core.schema import Schema
 from pipeline.core.settings import BuildSettings
 from pipeline.core.shards import plan_tasks, split_bytes_for, task_count
 from pipeline.features.artefact import load_artefact
@@ -109,6 +112,16 @@ def plan_of(sources: preflight.Sources, build: BuildSettings, *, features: Json,
     return Plan(tuple(planned), tasks, len(sources.files))
 
 
+def check_redacted(names: Sequence[str], schema: Schema) -> None:
+    """Raise UsageError for a name that the schema does not have: misspelt, it would keep nothing back."""
+    known = [feature.name for feature in schema.proto.feature]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"--redact_features: the schema has no feature {name!r}{hint}")
+
+
 def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob, Plan]:
     """Check everything that can be checked, then plan. Raises UsageError or GuardError; writes only the plan."""
     now = preflight.utc_now()
@@ -117,6 +130,7 @@ def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob
     check_apart(arguments.output, arguments.dead_letters, read=[file.uri for file in sources.files])
     preflight.check_folder("output", arguments.output)
     preflight.check_folder("dead_letters", arguments.dead_letters)
+    check_redacted(arguments.redact_features, sources.schema)
     sources = required_by_features(arguments, sources)
     staging = files.join(arguments.output, staging_folder(run_id))
     analysis = analysis_of(arguments, sources, folder=files.join(staging, "transform_fn"))

@@ -8,7 +8,7 @@ counts of distinct values (see ``core.sketches`` for both bounds). ``core.statis
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -149,11 +149,13 @@ class BatchStatistics:
         """Statistics of the feature ``name``, or None where no batch had it."""
         return next((feature for feature in self.features if feature.name == name), None)
 
-    def to_proto(self, dataset_name: str) -> statistics_pb2.DatasetFeatureStatisticsList:
-        """The TFDV-compatible proto, one data set called ``dataset_name`` (see ``core.statistics_proto``)."""
+    def to_proto(
+        self, dataset_name: str, *, redact: Container[str] = ()
+    ) -> statistics_pb2.DatasetFeatureStatisticsList:
+        """The TFDV-compatible proto, one data set called ``dataset_name``, without values of features in ``redact``."""
         from pipeline.core.statistics_proto import proto_of
 
-        return proto_of(self, dataset_name)
+        return proto_of(self, dataset_name, redact=redact)
 
     def to_bytes(self) -> bytes:
         """The whole state, the same bytes for the same state; ``from_bytes`` reads it back."""

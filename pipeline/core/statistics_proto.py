@@ -7,6 +7,7 @@ NaN is left out of mean, deviation and range and counted in ``num_nan``; infinit
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,17 @@ _TYPES = {
 }
 
 
-def proto_of(statistics: BatchStatistics, dataset_name: str) -> statistics_pb2.DatasetFeatureStatisticsList:
-    """``statistics`` as one data set of that name, features in the order of the batches."""
+def proto_of(
+    statistics: BatchStatistics, dataset_name: str, *, redact: Container[str] = ()
+) -> statistics_pb2.DatasetFeatureStatisticsList:
+    """``statistics`` as one data set of that name, features in the order of the batches.
+
+    Of the features in ``redact`` only counts are told: extremes, quantiles and frequent values are values.
+    """
     result = statistics_pb2.DatasetFeatureStatisticsList()
     dataset = result.datasets.add(name=dataset_name, num_examples=statistics.num_examples)
     for feature in statistics.features:
-        _fill(dataset.features.add(), feature)
+        _fill(dataset.features.add(), feature, redacted=feature.name in redact)
     return result
 
 
@@ -54,14 +60,16 @@ def top_values(feature: FeatureStatistics, limit: int) -> list[tuple[bytes, int]
     return [(value, round(count * scale)) for value, count in ranked]
 
 
-def _fill(out: Any, feature: FeatureStatistics) -> None:
+def _fill(out: Any, feature: FeatureStatistics, *, redacted: bool) -> None:
     out.path.step.append(feature.name)
     out.type = _TYPES[feature.kind]
     if feature.numbers is not None:
-        _fill_numbers(out.num_stats, feature, feature.numbers)
+        if not redacted:
+            _fill_numbers(out.num_stats, feature, feature.numbers)
         common = out.num_stats.common_stats
     else:
-        _fill_strings(out.string_stats, feature)
+        if not redacted:
+            _fill_strings(out.string_stats, feature)
         common = out.string_stats.common_stats
     common.num_non_missing = feature.present
     common.num_missing = feature.missing

@@ -233,7 +233,9 @@ class Commit(beam.DoFn):  # type: ignore[misc]
         """Write what lies beside the shards; returns the files written."""
         settings = self._settings
         schema = settings.build.input.load_schema()
-        statistics = BatchStatistics.from_bytes(accounts.statistics).to_proto(dataset_name=settings.run_id)
+        statistics = BatchStatistics.from_bytes(accounts.statistics).to_proto(
+            dataset_name=settings.run_id, redact=settings.build.redact_features
+        )
         written = {
             "schema.pbtxt": schema_text(schema.proto).encode(),
             "stats.pb": statistics.SerializeToString(deterministic=True),
