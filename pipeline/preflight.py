@@ -95,14 +95,15 @@ def csv_options(arguments: Namespace, format_name: str) -> CsvOptions:
 
 def resolve_inputs(patterns: Sequence[str]) -> list[InputFile]:
     """The files that the patterns name, each once, sorted. Raises UsageError naming a pattern that matches nothing."""
-    found: dict[str, InputFile] = {}
+    found: dict[str, InputFile] = {}  # by where it is: other spellings of a name, and links, are the same file
     for pattern in patterns:
         matched = files.list_files(pattern)
         if not matched:
             raise UsageError(
                 f"--input {pattern!r} matches no file; check the path, and quote globs so that the shell leaves them"
             )
-        found.update({file.uri: file for file in matched})
+        for file in matched:
+            found.setdefault(file.uri if files.is_remote(file.uri) else os.path.realpath(file.uri), file)
     if not any(file.size_bytes for file in found.values()):
         return sorted(found.values())
     _refuse_compressed(sorted(found.values()))

@@ -160,3 +160,22 @@ def test_schema_inferred_from_the_input_accepts_the_input(bench, rows):
     assert headrace("schema", "infer", source, "--output", schema).code == 0
     assert headrace("schema", "validate", schema).code == 0
     assert bench.good_run(source, schema=schema).manifest["counts"]["written"] == 50
+
+
+def test_a_file_is_read_once_whatever_it_is_called(bench, row_schema, rows, monkeypatch):
+    source = bench.write("in/f.jsonl", rows(3))
+    (bench.folder / "in" / "link.jsonl").symlink_to("f.jsonl")
+    monkeypatch.chdir(bench.folder)
+    again = ["--input", "./in/f.jsonl", "--input", "in/../in/f.jsonl", "--input", "in"]
+    run = bench.good_run(source, *again, schema=row_schema)
+    assert run.manifest["counts"]["read"] == 3
+    assert len(run.manifest["inputs"]) == 1
+
+
+def test_a_schema_is_not_inferred_over_its_input(bench, rows, monkeypatch):
+    source = bench.write("f.jsonl", rows(3))
+    monkeypatch.chdir(bench.folder)
+    before = source.read_bytes()
+    done = headrace("schema", "infer", source, "--output", "./f.jsonl")
+    assert (done.code, "would be replaced" in done.err) == (2, True)
+    assert source.read_bytes() == before
