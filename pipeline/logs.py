@@ -12,6 +12,9 @@ import warnings
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
+from pipeline.core.errors import UsageError
+
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _CHATTY = ("absl", "tensorflow", "apache_beam", "tensorflow_transform", "root")
 # They log the trace of every exception that ends a local run, which the command then tells in words.
 _RUNNERS = "apache_beam.runners."
@@ -48,8 +51,15 @@ def configure_logging(log_format: str | None) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     for name in ("pipeline", "dlq_replay"):
-        logging.getLogger(name).setLevel(os.environ.get("HEADRACE_LOG_LEVEL", "INFO").upper())
+        logging.getLogger(name).setLevel(_level())
     quiet_libraries()
+
+
+def _level() -> str:
+    level = os.environ.get("HEADRACE_LOG_LEVEL") or "INFO"
+    if level.upper() not in _LEVELS:
+        raise UsageError(f"HEADRACE_LOG_LEVEL is {level!r}; use one of {', '.join(_LEVELS)}")
+    return level.upper()
 
 
 def _is_worth_showing(record: logging.LogRecord) -> bool:
@@ -122,3 +132,8 @@ def words_of(error: Exception) -> str:
         return str(error)
     last_frame = max((at for at, line in enumerate(lines) if line.startswith("  ")), default=-1)
     return "\n".join(lines[last_frame + 1 :]).removeprefix("RuntimeError: ") or str(error)
+
+
+def was_interrupted(error: Exception) -> bool:
+    """Whether a Beam run was ended by an interruption that a worker met while it worked (runners hand on its text)."""
+    return words_of(error).startswith("KeyboardInterrupt")

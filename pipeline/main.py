@@ -7,7 +7,9 @@ import importlib
 import io
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -208,6 +210,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; errors go to stderr in words, with a trace only at debug level."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files need not be text, nor the locale UTF-8
+    before = None
+    if threading.current_thread() is threading.main_thread():  # as Ctrl-C, so that nothing is left in staging
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         arguments, beam_arguments = parse(sys.argv[1:] if argv is None else argv)
         configure_logging(arguments.log_format)
@@ -228,6 +233,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("headrace: interrupted; nothing was committed", file=sys.stderr)
         return 130
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _shown(error: Exception) -> str:

@@ -189,3 +189,9 @@ def test_names_that_are_no_text_can_be_printed(tmp_path):
     code = f"import sys; from pipeline.main import main; sys.exit(main(['schema', 'infer', {str(data)!r}, '--output', "
     done = python("-c", code + f"{str(tmp_path)!r} + '/s\\udcff']))", env={"PYTHONIOENCODING": "ascii"})
     assert (done.code, "s\\udcff: 1 features" in done.out) == (0, True), done.err
+
+
+def test_a_log_level_that_there_is_not_is_bad_usage(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_LOG_LEVEL", "loud")
+    done = headrace("schema", "validate", tmp_path)
+    assert (done.code, "HEADRACE_LOG_LEVEL is 'loud'" in done.err) == (2, True)

@@ -45,6 +45,7 @@ def _analyze(arguments: Namespace, options: PipelineOptions) -> str | None:
     build = build_settings(arguments, sources, staging=staging)
     plan = plan_of(sources, build, features=IdentityTransformer(sources.schema).features, min_shards=1)
     plan_uri = files.join(staging, "plan.jsonl")
+    submitted = False
     try:
         write_plan(plan_uri, plan.tasks)
         with scratch_folder(options, staging) as scratch:
@@ -53,7 +54,9 @@ def _analyze(arguments: Namespace, options: PipelineOptions) -> str | None:
                 return None
             pipeline = make_pipeline(options)
             analyze(read_tasks(pipeline, plan_uri), build, analysis, progress_key=staging, scratch=scratch)
-            return str(getattr(pipeline.run(), "job_id", lambda: "")())
+            job_id = str(getattr(pipeline.run(), "job_id", lambda: "")())
+            submitted = True  # from here on the staging folder is the job's
+            return job_id
     finally:
-        if is_local(options):
+        if not submitted:
             files.delete_folder(staging)

@@ -14,6 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
 from pipeline import options as opt
+from pipeline.core.errors import UsageError
 from pipeline.transforms import files
 
 _LOCAL = "FnApiRunner"
@@ -66,7 +67,10 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """
     direct = options.view_as(DirectOptions)
     if _runner_name(options) != _LOCAL or direct.direct_running_mode == "multi_processing":
-        return beam.Pipeline(options=options)
+        try:
+            return beam.Pipeline(options=options)
+        except ValueError as error:  # an unknown runner, or options that the runner needs
+            raise UsageError(f"Beam refuses the options: {error}") from error
     direct.direct_running_mode = "in_memory"
     if direct.direct_num_workers == 1:
         return beam.Pipeline(options=options)

@@ -11,7 +11,7 @@ from pipeline.core.errors import HeadraceError
 from pipeline.core.progress import forget, progress_of
 from pipeline.core.settings import BuildSettings
 from pipeline.jobs.batch import BatchJob, analyze, read_tasks
-from pipeline.logs import traces_held_back, words_of
+from pipeline.logs import traces_held_back, was_interrupted, words_of
 from pipeline.transforms.analysis import AnalysisSettings
 
 
@@ -28,6 +28,8 @@ def learn(analysis: AnalysisSettings, build: BuildSettings, *, plan_uri: str, to
         with watching(progress_of(key), title="learning the transform", total_bytes=total_bytes), traces_held_back():
             pipeline.run().wait_until_finish()
     except Exception as error:
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
         raise HeadraceError(f"the analysis failed, nothing was written: {words_of(error)}") from error
     finally:
         forget(key)

@@ -24,7 +24,7 @@ from pipeline.core.names import MANIFEST
 from pipeline.core.progress import forget, progress_of
 from pipeline.core.records import Json
 from pipeline.jobs.batch import BatchJob, build_batch
-from pipeline.logs import traces_held_back, words_of
+from pipeline.logs import traces_held_back, was_interrupted, words_of
 from pipeline.transforms import files
 from pipeline.transforms.publish import OUTCOME, CommitSettings
 
@@ -50,16 +50,19 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
 
 def _start(job: BatchJob, plan: Plan, options: PipelineOptions) -> str | None:
     """Run the job here, to its end; or submit it and return its id."""
+    submitted = False
     try:
         with scratch_folder(options, job.build.staging) as scratch:
             job = learnt(job, plan, scratch=scratch) if is_local(options) else job
             pipeline = make_pipeline(options)
             build_batch(pipeline, job, scratch=scratch)
             if not is_local(options):
-                return str(getattr(pipeline.run(), "job_id", lambda: "")())
+                job_id = str(getattr(pipeline.run(), "job_id", lambda: "")())
+                submitted = True  # from here on the staging folder is the job's
+                return job_id
             _run_locally(pipeline, job, plan)
     finally:
-        if is_local(options):
+        if not submitted:
             files.delete_folder(job.build.staging)
     return None
 
@@ -86,6 +89,8 @@ def _run_locally(pipeline: beam.Pipeline, job: BatchJob, plan: Plan) -> None:
             pipeline.run().wait_until_finish()
     except Exception as error:
         _LOG.debug("the run failed", exc_info=True)
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
         failed = HeadraceError(f"the pipeline failed, nothing was committed: {words_of(error)}")
         raise outcome_of(job.commit) or failed from error
     finally:
