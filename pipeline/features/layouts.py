@@ -151,10 +151,14 @@ class BlocksLayout:
 
 def _values(name: str, column: pa.LargeListArray, width: int) -> pa.Array:
     """The values of all rows, one row after the other. Raises ValueError where a row has not ``width`` of them."""
-    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(lengths != width)
-    if len(wrong):
-        raise ValueError(f"feature {name!r} has {lengths[wrong[0]]} values in a row, and should have {width}")
+    if not len(column):
+        return column.flatten()
+    lengths = np.diff(column.offsets.to_numpy())
+    if column.null_count:
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    wrong = lengths != width
+    if wrong.any():
+        raise ValueError(f"feature {name!r} has {lengths[wrong][0]} values in a row, and should have {width}")
     return column.flatten()
 
 

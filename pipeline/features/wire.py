@@ -32,6 +32,8 @@ from pipeline.core.records import BoolArray, Int64Array
 _Bytes2D = npt.NDArray[np.uint8]
 _BYTES, _FLOAT, _INT = 0x0A, 0x12, 0x1A
 _NOTHING = pa.scalar(b"", pa.large_binary())
+# The words in which varints are put together, and how many bits of a number each can take.
+_WORDS = tuple((np.dtype(f"<u{size}"), 7 * size) for size in (1, 2, 4, 8))
 _FULL_TABLE = 1 << 16  # below this many distinct lengths a count is cheaper than a sort
 
 
@@ -152,7 +154,7 @@ class _Column:
             width = _common_width(numbers)
             if width is None:
                 return None
-            body = _varint_digits(numbers, width).reshape(rows, -1)
+            body = _varints(numbers)[0][:, :width].reshape(rows, -1)
             return _header(self.name, self.tag, body.shape[1]), body
         return self._fixed_bytes(rows)
 
@@ -203,18 +205,6 @@ def _by_length(lengths: Int64Array, write: Callable[[int], bytes]) -> pa.LargeBi
     return pa.array(table, pa.large_binary()).take(pa.array(codes))
 
 
-def _varint_widths(numbers: Int64Array) -> Int64Array:
-    """How many bytes each varint takes: 1 to 10."""
-    unsigned = numbers.view(np.uint64)
-    widths = np.ones(len(numbers), np.int64)
-    for digit in range(1, 10):
-        more = unsigned >= np.uint64(1 << 7 * digit)
-        if not more.any():
-            break
-        widths += more
-    return widths
-
-
 def _common_width(numbers: Int64Array) -> int | None:
     """The width of all varints, if they have one."""
     unsigned = numbers.view(np.uint64)
@@ -222,25 +212,48 @@ def _common_width(numbers: Int64Array) -> int | None:
     return low if low == high else None
 
 
-def _varint_digits(numbers: Int64Array, width: int) -> _Bytes2D:
-    """The first ``width`` digits of each number, shape (numbers, width); all but the last say that more follow."""
-    shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
-    digits = ((numbers.view(np.uint64)[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
-    digits[:, :-1] |= 0x80
-    return digits
+def _varints(numbers: Int64Array) -> tuple[_Bytes2D, npt.NDArray[np.uint8]]:
+    """The varint of each number at the start of a row of bytes, shape (numbers, 1 to 10), and how many it takes.
+
+    All digits of a number are spread at once inside the smallest word that holds them.
+    """
+    unsigned = numbers.view(np.uint64)
+    top = int(unsigned.max())
+    word = next((word for word, bits in _WORDS if top < 1 << bits), None)
+    if word is None:
+        return _wide_varints(unsigned)
+    small = unsigned.astype(word)
+    spread = small & 0x7F
+    widths = np.ones(len(numbers), np.uint8)
+    for digit in range(1, word.itemsize):
+        if top < 1 << 7 * digit:
+            break
+        more = small >= 1 << 7 * digit
+        widths += more
+        spread |= more.astype(word) << (8 * digit - 1)  # says that another digit follows
+        spread |= (small & (0x7F << 7 * digit)) << digit
+    return spread.view(np.uint8).reshape(len(numbers), word.itemsize), widths
+
+
+def _wide_varints(unsigned: npt.NDArray[np.uint64]) -> tuple[_Bytes2D, npt.NDArray[np.uint8]]:
+    """As ``_varints``, for numbers of any size (those below 0 take 10 bytes)."""
+    digits = (unsigned[:, None] >> np.arange(0, 70, 7, dtype=np.uint64)).astype(np.uint8)
+    digits &= 0x7F
+    widths = np.ones(len(unsigned), np.uint8)
+    for digit in range(1, 10):
+        more = unsigned >= np.uint64(1 << 7 * digit)
+        widths += more
+        digits[:, digit - 1] |= more.astype(np.uint8) << 7
+    return digits, widths
 
 
 def _varint_lists(numbers: Int64Array, offsets: Int64Array) -> pa.LargeBinaryArray:
     """The varints of each list, packed."""
     if not len(numbers):
         return _binary(np.zeros(len(offsets), np.int64), np.empty(0, np.uint8))
-    widths = _varint_widths(numbers)
-    top = int(widths.max())
-    digits = _varint_digits(numbers, top)
-    at = np.arange(top)
-    digits[at == widths[:, None] - 1] &= 0x7F
-    ends = np.append(0, np.cumsum(widths))
-    return _binary(ends[offsets], digits[at < widths[:, None]])
+    digits, widths = _varints(numbers)
+    ends = np.append(0, np.cumsum(widths, dtype=np.int64))
+    return _binary(ends[offsets], digits[np.arange(digits.shape[1], dtype=np.uint8) < widths[:, None]])
 
 
 def _bytes_lists(values: pa.LargeBinaryArray, offsets: Int64Array) -> pa.LargeBinaryArray:
