@@ -4,7 +4,8 @@
 Peers, written as their own users write them:
   per-row Beam    ReadFromText, json.loads, checks row by row, a tf.train.Example a row; no transform
   canonical TFT   CSV through TFXIO, TransformDataset, RecordBatchToExamplesEncoder; no validation
-Ours reads JSON lines, validates, applies the same transform as the TFT peer, and writes the rows layout.
+Ours reads JSON lines, validates, applies the same transform as the TFT peer, and writes shards of each layout;
+then a trainer's side: tf.data over these shards, as most people write it and with our reader.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -22,22 +24,32 @@ from pathlib import Path
 
 from bench.data import ALL_ROWS
 from bench.report import as_json, print_table, stage_table
-from bench.suite import MeasurementError, Plan, Suite
+from bench.suite import HELP, READ_SECONDS, WARM_UP_SECONDS, MeasurementError, Plan, Suite
+from bench.table import lines
 
 _EPILOG = f"""\
 How it is measured
   Every job runs in a process of its own. rows/s counts rows read over the seconds of pipeline.run alone;
   "rows/s, process" counts the whole process, with imports, planning and the making of the graph.
   Jobs are interleaved over the rounds and the median is taken, so that a machine that gets slower
-  meanwhile hits all alike. "rows/CPU s" and "by CPU" count the CPU seconds of all threads of the job:
-  they hardly change when others use the machine. One worker thread can use more than one core, for
-  TensorFlow and Arrow have threads of their own (in the peers too).
+  meanwhile hits all alike; the peers, the large inputs and reading take part in the first two rounds.
+  "rows/CPU s" and "by CPU" count the CPU seconds of all threads of the job: they hardly change when others
+  use the machine. One worker thread can use more than one core, for TensorFlow and Arrow have threads of
+  their own (in the peers too).
   The analysis (means, vocabularies) is made beforehand and counted for nobody.
+  Reading is measured in a steady state: batches of 1,024 rows of all features, epoch after epoch, taken in a
+  Python loop for {READ_SECONDS:g} s; the first batch and {WARM_UP_SECONDS:g} s after it do not count.
+  parse_single_example and "batch, then parse_example" read in the order of the files; our reader
+  shuffles, as it does unless told not to.
   Ratios are what to look at: absolute rates belong to the machine.
 
 Examples
   scripts/benchmark.py                  the whole table; some 13 minutes on 2 idle cores, 6 GB of disk
   scripts/benchmark.py --quick          a first look: {ALL_ROWS:,} rows, once; some 4 minutes
+  scripts/benchmark.py --only 'per-row|canonical|blocks layout, 1'
+                                        some rows, and their ratios where both sides are among them
+  scripts/benchmark.py --only 'tf.data|our reader'
+                                        what a trainer pays to read the shards
   scripts/benchmark.py --profile        where our own time goes, stage by stage
   scripts/benchmark.py --json --work /data/bench > numbers.json
 
@@ -49,6 +61,13 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text, re.IGNORECASE)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from error
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -66,15 +85,27 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--repeat", type=_count, help=f"rounds, of which the median is taken (default {_REPEAT})")
     add("--quick", action="store_true", help="scale 1, large scale 4, one round, where they are not given")
     add("--rows", type=_count, default=ALL_ROWS, help=f"use only the first N flights (default all, {ALL_ROWS:,})")
+    add(
+        "--only",
+        type=_pattern,
+        metavar="PATTERN",
+        help="only the rows in whose names this regular expression is found; a ratio is shown if both its rows are",
+    )
     add("--work", type=Path, help="folder for data and outputs, kept and used again (default: temporary, deleted)")
     add("--profile", action="store_true", help="instead of the table: seconds of each stage of our build, one thread")
     add("--json", action="store_true", help="print one JSON document on stdout instead of the table")
     arguments = parser.parse_args(argv)
+    if arguments.only and arguments.profile:
+        parser.error("--only chooses rows of the table, and --profile prints none")
     arguments.rows = min(arguments.rows, ALL_ROWS)
     defaults = {"scale": 1, "large_scale": 4, "repeat": 1} if arguments.quick else _DEFAULTS
     for name, value in defaults.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
+    names = [*(line.what for line in lines(scale=arguments.scale, large=arguments.large_scale)), HELP]
+    arguments.only = arguments.only or re.compile("")
+    if not any(map(arguments.only.search, names)):
+        parser.error("no row's name has what --only asks for; the rows are:\n  " + "\n  ".join(names))
     return arguments
 
 
@@ -119,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 samples = Suite(plan).profile()
                 print(json.dumps({"profile": samples}, indent=2) if arguments.json else stage_table(samples))
                 return 0
-            rows = Suite(plan).run()
+            rows = Suite(plan, arguments.only).run()
         except MeasurementError as error:
             print(f"benchmark: {error}", file=sys.stderr)
             return 1

@@ -78,7 +78,7 @@ def analyze(settings: Settings) -> Steps:
 
 
 def read(settings: Settings) -> Steps:
-    """tf.data over our shards; ``way`` is one_by_one or batchwise."""
+    """tf.data over our shards, in one of the ways of ``reading.WAYS``; its graph time includes the warm-up."""
     from bench import reading
 
     return lambda: reading.Reading(**settings), lambda job: job.rows

@@ -1,7 +1,9 @@
-"""What a trainer pays to read our rows shards with tf.data: an Example at a time, or a batch at a time."""
+"""What a trainer pays to read our shards with tf.data: as most people write it, a batch at a time, with our reader."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +29,50 @@ def one_by_one(run_output: str) -> tf.data.Dataset:
     """parse_single_example on every record, then batches: what most people write."""
     found = shards(run_output)
     spec = feature_spec(found[0])
-    return tf.data.TFRecordDataset(found).map(lambda record: tf.io.parse_single_example(record, spec)).batch(BATCH_ROWS)
+    records = tf.data.TFRecordDataset(found).repeat()
+    return records.map(lambda record: tf.io.parse_single_example(record, spec)).batch(BATCH_ROWS)
 
 
 def batchwise(run_output: str) -> tf.data.Dataset:
     """Batches of records, then one parse_example a batch."""
     found = shards(run_output)
     spec = feature_spec(found[0])
-    return tf.data.TFRecordDataset(found).batch(BATCH_ROWS).map(lambda records: tf.io.parse_example(records, spec))
+    records = tf.data.TFRecordDataset(found).repeat()
+    return records.batch(BATCH_ROWS).map(lambda batch: tf.io.parse_example(batch, spec))
+
+
+def ours(run_output: str) -> tf.data.Dataset:
+    """Our reader as it comes: shuffled, epoch after epoch."""
+    from pipeline.features.reader import make_dataset
+
+    return make_dataset(run_output, BATCH_ROWS, repeat=True)
+
+
+WAYS = {way.__name__: way for way in (one_by_one, batchwise, ours)}
 
 
 class Reading:
-    """Reads the shards under ``shards`` in one of the two ways, up to ``limit`` rows; ``rows`` were read."""
+    """Reads the shards under ``shards`` over and over in one of the ``WAYS``; ``rows`` were read.
 
-    def __init__(self, *, way: str, shards: str, limit: int) -> None:
-        self._dataset = {"one_by_one": one_by_one, "batchwise": batchwise}[way](shards)
-        self._limit = limit
+    Making one reads for ``warm_up`` seconds from the first batch on; ``run`` then reads for ``seconds``.
+    """
+
+    def __init__(self, *, way: str, shards: str, seconds: float, warm_up: float) -> None:
+        self._batches: Iterator[Any] = iter(WAYS[way](shards))
+        self._seconds = seconds
+        self._read_a_batch()
+        self._read(warm_up)
         self.rows = 0
 
     def run(self) -> None:
-        """Read up to the limit."""
-        for batch in self._dataset:
-            self.rows += int(next(iter(batch.values())).shape[0])
-            if self.rows >= self._limit:
-                break
+        """Read for the time given."""
+        self.rows = self._read(self._seconds)
+
+    def _read(self, seconds: float) -> int:
+        end, rows = time.perf_counter() + seconds, 0
+        while time.perf_counter() < end:
+            rows += self._read_a_batch()
+        return rows
+
+    def _read_a_batch(self) -> int:
+        return int(next(iter(next(self._batches).values())).shape[0])

@@ -1,25 +1,33 @@
-"""What is measured: every job of the table, in what order, and how the table is made of their samples."""
+"""What is measured: every job of the table, what it needs, and in what order."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.data import Inputs, columns
-from bench.report import Comparison, Row, Sample, median, row_of, speedup
+from bench.report import Comparison, Row, Sample
+from bench.table import lines, select
 
 HERE = Path(__file__).resolve().parent
 SCHEMA = str(HERE / "flights.pbtxt")
 FEATURES = str(HERE / "features.yaml")
-_READ_ROWS = {"one_by_one": 200_000, "batchwise": 2_000_000}
+LAYOUTS = ("rows", "packed", "blocks")
+HELP = "headrace --help"
+READ_SECONDS, WARM_UP_SECONDS = 5.0, 2.0
+_LONG_ROUNDS = 2  # the peers and the large inputs take most of the time, and vary least
+_ALL = re.compile("")
 
 
 class MeasurementError(Exception):
@@ -75,53 +83,44 @@ def measure(job: Job, *, logs: Path) -> Sample:
     return {**json.loads(done.stdout), "process_seconds": seconds}
 
 
-class Suite:
-    """All measurements of one run of the benchmark."""
+@dataclass(frozen=True)
+class Step:
+    """How to make a job, once what it ``needs`` has been measured, and in how many rounds at most it takes part."""
 
-    def __init__(self, plan: Plan) -> None:
+    make: Callable[[], Job]
+    needs: tuple[str, ...] = ()
+    rounds: int | None = None
+
+
+class Suite:
+    """The measurements of one run of the benchmark: those that the lines in whose names ``only`` is found need."""
+
+    def __init__(self, plan: Plan, only: re.Pattern[str] = _ALL) -> None:
         self._plan = plan
         self._work = plan.work
+        self._lines = select(lines(scale=plan.scale, large=plan.large), only)
+        self._help = bool(only.search(HELP))
         self._samples: dict[str, list[Sample]] = {}
 
     def run(self) -> list[Row]:
         """Measure everything, interleaved, and return the table."""
-        analysis = self.prepare()
-        jobs = self.jobs()
+        steps, shown = self.steps(), {key for line in self._lines for key in line.keys}
+        wanted = _with_needs(shown, steps)
         for number in range(self._plan.repeat):
+            names = [name for name in wanted if number < _rounds(steps[name], shown=name in shown)]
             # Each round starts with another job, so that none always runs on a machine that has just got busy.
-            names = list(jobs)
-            turn = number % len(names)
+            turn = number % max(1, len(names))
             for name in names[turn:] + names[:turn]:
-                self.take(name, jobs[name], f"round {number + 1} of {self._plan.repeat}: {name}")
-        for way in _READ_ROWS:
-            self.take(f"read {way}", self._reading(way), f"tf.data, {way}")
-        return [*self._table(), *self._information(analysis), help_row()]
+                self.take(name, steps[name].make(), f"round {number + 1} of {self._plan.repeat}: {name}")
+        return [*(line.row(self._samples) for line in self._lines), *([help_row()] if self._help else [])]
 
     def profile(self) -> list[Sample]:
         """The stage profile, ``repeat`` times."""
-        self.prepare(peer=False)
-        source = self._plan.inputs.json_lines(self._plan.scale)
+        self.take("analysis", self._analysis(), "our analysis")
+        job = replace(self._ours("profile", self._lines_at(self._plan.scale)), name="stages")
         for number in range(self._plan.repeat):
-            self.take("stages", self._run("stages", source, threads=1), f"profile {number + 1}")
+            self.take("stages", job, f"profile {number + 1}")
         return self._samples["stages"]
-
-    def prepare(self, *, peer: bool = True) -> list[Sample]:
-        """Make the data and both transforms; returns the sample of our analysis."""
-        plan = self._plan
-        plan.say("making the data")
-        for scale in {1, plan.scale, plan.large} if peer else {plan.scale}:
-            plan.inputs.json_lines(scale)
-        source, folder = plan.inputs.json_lines(plan.scale), self._work / "transform"
-        arguments = [*self._common(source, threads=1), f"--features={FEATURES}", f"--output={folder}"]
-        settings = {"arguments": arguments, "rows": plan.rows * plan.scale}
-        sample = self.take("analysis", Job("analyze", settings, folder, keep=True), "our analysis")
-        if peer:
-            plan.inputs.csv(plan.scale)
-            plan.inputs.malformed(plan.scale)
-            source, folder = plan.inputs.csv(1), self._work / "peer_transform"
-            job = Job("canonical_analysis", self._canonical(source, folder, scale=1), folder, keep=True)
-            self.take("peer analysis", job, "the peer's analysis")
-        return [sample]
 
     def take(self, key: str, job: Job, what: str) -> Sample:
         """Measure ``job`` and keep its sample under ``key``."""
@@ -131,42 +130,78 @@ class Suite:
         self._samples.setdefault(key, []).append(sample)
         return sample
 
-    def jobs(self) -> dict[str, Job]:
-        """What each round measures."""
-        plan, inputs = self._plan, self._plan.inputs
-        lines, large = inputs.json_lines(plan.scale), inputs.json_lines(plan.large)
-        peer = self._work / "per_row"
-        settings = {"source": str(lines), "output": str(peer), "rows": plan.rows * plan.scale}
-        tft = self._work / "canonical"
-        jobs = {
-            "per_row": Job("per_row", settings, peer),
-            "canonical": Job("canonical", self._canonical(inputs.csv(plan.scale), tft, scale=plan.scale), tft),
-            "ours": self._run("run", lines, threads=1, keep=True),
-            "malformed": self._run("run", inputs.malformed(plan.scale), threads=1),
-            "large, 1 thread": self._run("run", large, threads=1),
-            "large, all cores": self._run("run", large, threads=None),
+    def steps(self) -> dict[str, Step]:
+        """All that can be measured, in the order of a round: what is needed stands before what needs it."""
+        plan, inputs, ready = self._plan, self._plan.inputs, ("analysis",)
+        source, large = self._lines_at(plan.scale), self._lines_at(plan.large)
+        steps = {
+            "analysis": Step(self._analysis, rounds=1),
+            "peer analysis": Step(self._peer_analysis, rounds=1),
+            "per_row": Step(self._per_row, rounds=_LONG_ROUNDS),
+            "canonical": Step(self._peer, ("peer analysis",), rounds=_LONG_ROUNDS),
         }
-        if plan.scale != 1:
-            jobs["scale 1"] = self._run("run", inputs.json_lines(1), threads=1)
-        return jobs
+        for layout in LAYOUTS:
+            steps[layout] = Step(partial(self._ours, layout, source, layout=layout, keep=True), ready)
+        steps["malformed"] = Step(partial(self._ours, "dropped", partial(inputs.malformed, plan.scale)), ready)
+        steps["scale 1"] = Step(partial(self._ours, "dropped", self._lines_at(1)), ready, _LONG_ROUNDS)
+        for layout in ("rows", "blocks"):
+            for name, threads in (("1 thread", 1), ("all cores", None)):
+                make = partial(self._ours, "dropped", large, layout=layout, threads=threads)
+                steps[f"large {layout}, {name}"] = Step(make, ready, _LONG_ROUNDS)
+        for way in ("one_by_one", "batchwise"):
+            steps[f"read {way}"] = Step(partial(self._reading, way, "rows"), ("rows",), _LONG_ROUNDS)
+        for layout in LAYOUTS:
+            steps[f"read {layout}"] = Step(partial(self._reading, "ours", layout), (layout,), _LONG_ROUNDS)
+        return steps
+
+    def _lines_at(self, scale: int) -> Callable[[], Path]:
+        return partial(self._plan.inputs.json_lines, scale)
 
     def _common(self, source: Path, *, threads: int | None) -> list[str]:
         threads_given = [f"--threads={threads}"] if threads else []
         return [f"--input={source}", f"--schema={SCHEMA}", *threads_given]
 
-    def _run(self, name: str, source: Path, *, threads: int | None, keep: bool = False) -> Job:
-        folder = self._work / ("ours" if keep else "ours_dropped")
-        arguments = [
-            *self._common(source, threads=threads),
-            f"--transform={self._work / 'transform'}",
-            f"--output={folder / 'out'}",
-            f"--dead_letters={folder / 'dead'}",
-        ]
-        return Job(name, {"arguments": arguments}, folder, keep=keep)
+    def _analysis(self) -> Job:
+        plan, folder = self._plan, self._work / "transform"
+        source = self._plan.inputs.json_lines(plan.scale)
+        arguments = [*self._common(source, threads=1), f"--features={FEATURES}", f"--output={folder}"]
+        return Job("analyze", {"arguments": arguments, "rows": plan.rows * plan.scale}, folder, keep=True)
 
-    def _canonical(self, source: Path, output: Path, *, scale: int) -> dict[str, Any]:
+    def _ours(
+        self,
+        folder: str,
+        source: Callable[[], Path],
+        *,
+        layout: str = "rows",
+        threads: int | None = 1,
+        keep: bool = False,
+    ) -> Job:
+        output = self._work / "ours" / folder
+        arguments = [
+            *self._common(source(), threads=threads),
+            f"--layout={layout}",
+            f"--transform={self._work / 'transform'}",
+            f"--output={output / 'out'}",
+            f"--dead_letters={output / 'dead'}",
+        ]
+        return Job("run", {"arguments": arguments}, output, keep=keep)
+
+    def _per_row(self) -> Job:
+        plan, output = self._plan, self._work / "per_row"
+        source = plan.inputs.json_lines(plan.scale)
+        return Job("per_row", {"source": str(source), "output": str(output), "rows": plan.rows * plan.scale}, output)
+
+    def _peer_analysis(self) -> Job:
+        folder = self._work / "peer_transform"
+        return Job("canonical_analysis", self._canonical(folder, scale=1), folder, keep=True)
+
+    def _peer(self) -> Job:
+        output = self._work / "canonical"
+        return Job("canonical", self._canonical(output, scale=self._plan.scale), output)
+
+    def _canonical(self, output: Path, *, scale: int) -> dict[str, Any]:
         return {
-            "source": str(source),
+            "source": str(self._plan.inputs.csv(scale)),
             "schema": SCHEMA,
             "columns": columns(),
             "transform": str(self._work / "peer_transform"),
@@ -175,52 +210,23 @@ class Suite:
             "rows": self._plan.rows * scale,
         }
 
-    def _reading(self, way: str) -> Job:
-        return Job("read", {"way": way, "shards": str(self._work / "ours" / "out"), "limit": _READ_ROWS[way]})
+    def _reading(self, way: str, layout: str) -> Job:
+        shards = str(self._work / "ours" / layout / "out")
+        return Job("read", {"way": way, "shards": shards, "seconds": READ_SECONDS, "warm_up": WARM_UP_SECONDS})
 
-    def _table(self) -> list[Row]:
-        plan, taken = self._plan, self._samples
-        ours, threads = taken["ours"], os.cpu_count() or 1
-        small = taken.get("scale 1", ours)
-        memory = median(taken["large, 1 thread"], "peak_mb") / median(small, "peak_mb")
-        cores = speedup("1 thread", taken["large, all cores"], taken["large, 1 thread"], least=1.6)
-        return [
-            row_of("per-row Beam: json, checks, tf.Example; no transform", taken["per_row"]),
-            row_of("canonical TFT: TFXIO, TransformDataset; no validation", taken["canonical"]),
-            row_of(
-                "ours: validation and TFT, rows layout, 1 thread",
-                ours,
-                [
-                    speedup("per-row Beam", ours, taken["per_row"], least=10),
-                    speedup("canonical TFT", ours, taken["canonical"], least=6),
-                ],
-            ),
-            row_of(
-                "ours, 1% malformed lines, 1 thread",
-                taken["malformed"],
-                [speedup("ours, clean", taken["malformed"], ours, least=0.7)],
-            ),
-            row_of(f"ours, {plan.large}x input, 1 thread", taken["large, 1 thread"]),
-            row_of(f"ours, {plan.large}x input, all {threads} cores", taken["large, all cores"], [cores]),
-            Row(
-                f"ours, peak memory at {plan.large}x against 1x input",
-                peak_mb=median(taken["large, 1 thread"], "peak_mb"),
-                comparisons=(Comparison(f"{median(small, 'peak_mb'):,.0f} MB at 1x", memory, most=1.3),),
-            ),
-        ]
 
-    def _information(self, analysis: Sequence[Sample]) -> list[Row]:
-        taken = self._samples
-        single, batched = taken["read one_by_one"], taken["read batchwise"]
-        return [
-            row_of("our TFT analysis pass, 1 thread", analysis),
-            row_of("tf.data over our shards: parse_single_example", single),
-            row_of(
-                "tf.data over our shards: batch, then parse_example",
-                batched,
-                [speedup("parse_single_example", batched, single, least=None)],
-            ),
-        ]
+def _with_needs(names: set[str], steps: dict[str, Step]) -> list[str]:
+    """``names`` and what they need, in the order of ``steps``."""
+    found = set(names)
+    for name in reversed(steps):
+        if name in found:
+            found.update(steps[name].needs)
+    return [name for name in steps if name in found]
+
+
+def _rounds(step: Step, *, shown: bool) -> float:
+    """In how many rounds a step takes part: in one alone if nothing but other steps wants it."""
+    return (step.rounds or math.inf) if shown else 1
 
 
 def help_row() -> Row:
@@ -234,4 +240,4 @@ def help_row() -> Row:
         seconds.append(time.perf_counter() - start)
     middle = sorted(seconds)[2]
     bound = Comparison("0.5 s", middle / 0.5, most=1.0)
-    return Row("headrace --help", seconds=middle, comparisons=(bound,), all_seconds=tuple(seconds))
+    return Row(HELP, seconds=middle, comparisons=(bound,), all_seconds=tuple(seconds))

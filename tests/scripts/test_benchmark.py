@@ -158,11 +158,10 @@ def examples_of(folder: Path, pattern: str) -> list[dict[str, float]]:
 @pytest.mark.slow
 def test_the_canonical_peer_makes_the_same_examples_as_we_do(tmp_path):
     suite = Suite(Plan(tmp_path, rows=300, scale=1, large=1, repeat=1, say=print))
-    suite.prepare()
-    for name, job in suite.jobs().items():
-        if name in ("canonical", "ours"):
-            suite.take(name, replace(job, keep=True), name)
-    ours = examples_of(tmp_path / "ours", "out/run=*/*/*.tfrecord")
+    steps = suite.steps()
+    for name in ("analysis", "peer analysis", "canonical", "rows"):
+        suite.take(name, replace(steps[name].make(), keep=True), name)
+    ours = examples_of(tmp_path / "ours" / "rows", "out/run=*/*/*.tfrecord")
     theirs = examples_of(tmp_path / "canonical", "examples*.tfrecord")
     assert len(ours) == len(theirs) == 300
     assert list(ours[0]) == list(theirs[0])
