@@ -89,6 +89,29 @@ def test_rows_move_away_from_their_neighbours(run: Path) -> None:
     assert len({row * 3 // ROWS for row in first}) == 3, "the first batch has rows of every shard"
 
 
+def test_each_level_shuffles_by_itself(tmp_path: Path) -> None:
+    """12,000 rows are three groups; each level is seen where the two others can do nothing."""
+    many, one = tmp_path / "many", tmp_path / "one"
+    batch, features = flights(12_000)
+    write_run(many, batch, features, layout="blocks", rows_per_record=256, shards=6)
+    write_run(one, batch, features, layout="blocks", rows_per_record=256, shards=1)
+    narrow = make_dataset(many, 1000, cycle_length=1, shuffle_buffer=1)
+    begun = [{row // 2000 for row in ids(narrow.take(1))} for _ in range(4)]
+    assert len(set().union(*begun)) > max(map(len, begun)), "shards: epochs begin in different ones"
+    assert all(len(shards) <= 4 for shards in begun)
+    first = ids(make_dataset(one, 1000).take(1))
+    assert max(first) - min(first) > 8000, "records: the first batch comes from all over its shard"
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_rows_of_one_unit_are_permuted_anew_each_epoch(tmp_path: Path, ragged: bool) -> None:
+    batch, features = with_optional(*flights(100)) if ragged else flights(100)
+    write_run(tmp_path, batch, features, shards=1)
+    dataset = make_dataset(tmp_path, 100)
+    epochs = [tuple(read["id"].numpy().tolist()) for _ in range(3) for read in dataset]
+    assert len({*epochs, tuple(range(100))}) == 4
+
+
 def test_repeating_goes_on_and_loses_nothing(run: Path) -> None:
     dataset = make_dataset(run, 64, repeat=True)
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
