@@ -12,7 +12,7 @@ from pipeline import preflight
 from pipeline.apart import check_apart
 from pipeline.core.errors import GuardError, UsageError
 from pipeline.core.manifest import Manifest
-from pipeline.core.names import LATEST, MANIFEST, run_folder, staging_folder
+from pipeline.core.names import LATEST, MANIFEST, OWNER, attempt_folder, run_folder, staging_folder
 from pipeline.core.records import Json, Task
 from pipeline.core.schema import Schema
 from pipeline.core.settings import BuildSettings
@@ -141,13 +141,15 @@ def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob
     plan = plan_of(sources, build, features=features["features"], min_shards=arguments.min_shards)
     started = now.isoformat(timespec="seconds")
     name = job_name or "headrace-" + re.sub(r"[^a-z0-9-]", "-", run_id.lower())
-    dead_letters = files.join(arguments.dead_letters, run_folder(run_id))
+    attempt = preflight.run_id_of(None, now)
+    dead_letters = files.join(arguments.dead_letters, run_folder(run_id), attempt_folder(attempt))
     commit = CommitSettings(
         build=build,
         run_id=run_id,
         output=arguments.output,
         run_folder=files.join(arguments.output, run_folder(run_id)),
         dead_letter_folder=dead_letters,
+        attempt=attempt,
         plan_uri=files.join(staging, "plan.jsonl"),
         job_name=name,
         started=started,
@@ -163,6 +165,7 @@ def prepare_run(arguments: Namespace, *, job_name: str | None) -> tuple[BatchJob
         dead_letters, name, sources.schema.fingerprint, started, frozenset(arguments.redact_features)
     )
     files.delete_folder(staging)  # what an attempt that died left behind
+    files.write_bytes(files.join(staging, OWNER), attempt.encode())
     write_plan(commit.plan_uri, plan.tasks)
     write_inputs(commit.inputs_uri, sources.files)
     buckets = max(plan.expected_shards, arguments.min_shards)

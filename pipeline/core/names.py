@@ -15,6 +15,9 @@ MANIFEST = "manifest.json"
 LATEST = "LATEST"
 """The file of an output that names the last committed run."""
 
+OWNER = "owner"
+"""The file of a staging folder that says which attempt works in it."""
+
 _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _SPLIT = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _SHARD = re.compile(r"([a-z][a-z0-9_]*)/part-([0-9]{5,19})-of-([0-9]{5,19})\.tfrecord")
@@ -22,7 +25,7 @@ _PART = re.compile(r"task-([0-9]{5,19})\.([a-z][a-z0-9_]*)\.([0-9]{3,19})\.tfrec
 _WINDOW = re.compile(r"window=([0-9]{8}T[0-9]{6}Z)_([0-9]{8}T[0-9]{6}Z)")
 _BASIC = "%Y%m%dT%H%M%SZ"  # ISO 8601 basic: no space, colon or bracket in a path
 _ARCHIVE = re.compile(r"task-([0-9]{5,19})\.avro")
-_RUN_PREFIX, _STAGING_PREFIX = "run=", ".staging-"
+_RUN_PREFIX, _STAGING_PREFIX, _ATTEMPT_PREFIX = "run=", ".staging-", "attempt="
 _Name = TypeVar("_Name")
 
 
@@ -163,6 +166,14 @@ def staging_folder(run_id: str) -> str:
 def parse_staging_folder(name: str) -> str:
     """The run id of a folder named by ``staging_folder``. Raises ValueError for any other name."""
     return _after_prefix(name, _STAGING_PREFIX)
+
+
+def attempt_folder(attempt: str) -> str:
+    """The folder inside a run's dead letters that holds those of one attempt: ``attempt=<id>``; ids as run ids.
+
+    An attempt that fails must not touch the dead letters of the run that is committed.
+    """
+    return _ATTEMPT_PREFIX + check_run_id(attempt)
 
 
 def spill_name(dlq_id: str) -> str:

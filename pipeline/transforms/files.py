@@ -151,14 +151,31 @@ def _list_local(pattern: str) -> list[InputFile]:
     elif os.path.isdir(pattern):
         names = [
             os.path.join(folder, name)
-            for folder, _, files in os.walk(pattern)
-            for name in files
+            for folder, found in _walk(pattern)
+            for name in found
             if not name.startswith((".", "_")) and not _hidden(os.path.relpath(folder, pattern))
         ]
     else:
         names = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
     stats = [(name, os.stat(name)) for name in names]
     return [InputFile(name, stat.st_size, f"mtime={stat.st_mtime_ns}") for name, stat in stats]
+
+
+def _walk(root: str) -> Iterator[tuple[str, list[str]]]:
+    """Folders below ``root`` and their files, through symbolic links, each folder once. Raises OSError."""
+    seen: set[str] = set()
+    for folder, below, found in os.walk(root, followlinks=True, onerror=_raise):
+        real = os.path.realpath(folder)
+        if real in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        below.sort()
+        yield folder, found
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _hidden(relative: str) -> bool:

@@ -15,7 +15,7 @@ from pipeline.core.accounts import balance
 from pipeline.core.compression import Compression, Decompressed, can_be_joined, compressor
 from pipeline.core.errors import GuardError, HeadraceError
 from pipeline.core.manifest import Code, Counts, Manifest, ShardEntry
-from pipeline.core.names import LATEST, MANIFEST
+from pipeline.core.names import LATEST, MANIFEST, OWNER
 from pipeline.core.quality import RunCounts, judge
 from pipeline.core.records import Json, ShardPart, TaskReport
 from pipeline.core.schema import schema_text
@@ -42,6 +42,7 @@ class CommitSettings:
     output: str
     run_folder: str
     dead_letter_folder: str
+    attempt: str
     plan_uri: str
     job_name: str
     started: str
@@ -99,6 +100,7 @@ class Settle(beam.DoFn):  # type: ignore[misc]
 
     def _settle(self, gathered: dict[str, Iterable[Any]]) -> tuple[Accounts, list[ShardPart]]:
         settings = self._settings
+        check_owner(settings)
         reports: list[TaskReport] = list(gathered[names.REPORTS])
         archives: list[ArchiveFile] = list(gathered[names.DEAD_LETTERS])
         shuffled: list[ShardPart] | None = list(gathered[names.PARTS]) if names.PARTS in gathered else None
@@ -109,8 +111,6 @@ class Settle(beam.DoFn):  # type: ignore[misc]
             dead_letters_written=sum(archive.rows for archive in archives),
             shuffled_parts=shuffled,
         )
-        keep = {uri for archive in archives for uri in archive.uris}
-        files.delete([uri for uri in files.list_folder(settings.dead_letter_folder) if uri not in keep])
         statistics = BatchStatistics.from_bytes(next(iter(gathered[names.STATISTICS])))
         verdict = judge(
             statistics,
@@ -121,6 +121,19 @@ class Settle(beam.DoFn):  # type: ignore[misc]
         if not verdict.ok:
             raise GuardError("\n".join(finding.message for finding in verdict.findings))
         return Accounts(counts, verdict.as_json(), statistics.to_bytes()), parts
+
+
+def check_owner(settings: CommitSettings) -> None:
+    """Raise HeadraceError unless the staging folder is still this attempt's: two runs of one id may not both commit."""
+    try:
+        owner = files.read_bytes(files.join(settings.build.staging, OWNER)).decode("utf-8", "replace")
+    except FileNotFoundError:
+        owner = "nobody"
+    if owner != settings.attempt:
+        raise HeadraceError(
+            f"another run with the id {settings.run_id} was started meanwhile and has taken over its folder; "
+            "give runs that overlap different ids"
+        )
 
 
 def feature_spec_of(described: Json) -> Json:
@@ -220,6 +233,7 @@ class Commit(beam.DoFn):  # type: ignore[misc]
     ) -> Iterator[str]:
         """Commit the run; yields the manifest's URI. Raises OSError for storage faults."""
         settings = self._settings
+        check_owner(settings)
         shards = tuple(sorted(published[1], key=lambda entry: entry.name))
         kept = {files.join(settings.run_folder, shard.name) for shard in shards}
         kept |= self._write_beside(accounts, artefact)
@@ -227,7 +241,14 @@ class Commit(beam.DoFn):  # type: ignore[misc]
         manifest_uri = files.join(settings.run_folder, MANIFEST)
         files.write_bytes(manifest_uri, self._manifest(shards, accounts, artefact).to_json())
         files.write_bytes(files.join(settings.output, LATEST), f"{settings.run_id}\n".encode())
+        self._drop_other_attempts()
         yield manifest_uri
+
+    def _drop_other_attempts(self) -> None:
+        """Delete the dead letters of the run that is replaced, and of attempts that failed: now, after the commit."""
+        mine = self._settings.dead_letter_folder
+        letters = files.list_folder(mine.rpartition("/")[0])
+        files.delete([uri for uri in letters if not uri.startswith(mine + "/")])
 
     def _write_beside(self, accounts: Accounts, artefact: str | None) -> set[str]:
         """Write what lies beside the shards; returns the files written."""
@@ -280,4 +301,5 @@ class Commit(beam.DoFn):  # type: ignore[misc]
             quality=accounts.quality,
             previous_run_id=settings.previous_run_id,
             options=settings.options,
+            extra={"dead_letters": settings.dead_letter_folder if accounts.counts.dead_lettered else None},
         )

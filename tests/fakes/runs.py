@@ -66,7 +66,7 @@ class Run:
         found = {str(path.relative_to(self.folder)): path.read_bytes() for path in files_below(self.folder)}
         if "manifest.json" in found:
             kept = json.loads(found["manifest.json"])
-            for name in ("started", "finished", "options", "job", "inputs", "code"):
+            for name in ("started", "finished", "options", "job", "inputs", "code", "dead_letters"):
                 del kept[name]
             found["manifest.json"] = json.dumps(kept, sort_keys=True).encode()
         return found

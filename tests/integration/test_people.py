@@ -153,7 +153,7 @@ def test_verify_of_a_damaged_run_is_exit_3_and_names_the_file(bench, row_schema,
 
 
 def test_a_damaged_archive_is_exit_3_with_the_good_part_shown(made, tmp_path):
-    (archive,) = (made.dead / "run=r").glob("*.avro")
+    (archive,) = (made.dead / "run=r").rglob("*.avro")
     cut = tmp_path / "cut.avro"
     cut.write_bytes(archive.read_bytes()[:-9])
     done = headrace("dlq", "summary", cut)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes.bench import Workbench
 from fakes.cli import headrace, headrace_process
 from fakes.runs import Run, assert_whole, files_below, records_of, row_of
+
+from pipeline.core.errors import HeadraceError
+from pipeline.transforms.publish import check_owner
 
 BAD = [b'{"id":"one"}', b"no"]
 
@@ -39,10 +43,10 @@ def test_a_rerun_with_fewer_archives_leaves_no_stale_one(bench, row_schema, rows
         "spread.jsonl", [line for n in range(60) for line in (*rows(3, start=3 * n), b'{"id":%d.5}' % n)]
     )
     first = bench.good_run(spread, "--min_shards=4", schema=row_schema)
-    assert len(list((bench.dead / "run=r").iterdir())) == 4
+    assert len(list((bench.dead / "run=r").rglob("*.avro"))) == 4
     assert len(first.letters()) == 60
     again = bench.good_run(spread, "--min_shards=2", schema=row_schema)
-    assert len(list((bench.dead / "run=r").iterdir())) == 2
+    assert len(list((bench.dead / "run=r").rglob("*.avro"))) == 2
     assert_whole(again)
 
 
@@ -196,3 +200,28 @@ def test_a_global_shuffle_mixes_all_files_into_every_shard(shuffled):
     for path in run.shards():
         files = {row_of(record)["id"][0] // 200 for record in records_of(path)}
         assert files == {0, 1, 2}
+
+
+def test_a_refused_rerun_keeps_the_dead_letters_of_the_committed_run(bench, row_schema, rows):
+    source = bench.write("good.jsonl", [*rows(5), b'{"id":"x"}'])
+    run = bench.good_run(source, schema=row_schema)
+    before = run.letters()
+    assert len(before) == 1
+    refused = bench.write("bad.jsonl", [b'{"id":"y"}', b"null"])
+    assert headrace("run", *bench.flags(refused, schema=row_schema)).code == 3
+    after = run.letters()
+    assert len(after) == 3, "those of the refused attempt are kept too"
+    assert [letter for letter in after if letter["dlq_source"].startswith(f"{source}#")] == before
+    again = bench.good_run(source, schema=row_schema)
+    assert [letter["dlq_id"] for letter in again.letters()] == [letter["dlq_id"] for letter in before]
+
+
+def test_of_two_runs_with_one_id_only_the_owner_commits(tmp_path):
+    settings = SimpleNamespace(build=SimpleNamespace(staging=str(tmp_path)), attempt="first", run_id="r")
+    with pytest.raises(HeadraceError, match="another run with the id r"):
+        check_owner(settings)
+    (tmp_path / "owner").write_text("first")
+    check_owner(settings)
+    (tmp_path / "owner").write_text("second")
+    with pytest.raises(HeadraceError, match="different ids"):
+        check_owner(settings)
