@@ -37,15 +37,15 @@ How it is measured
   use the machine. One worker thread can use more than one core, for TensorFlow and Arrow have threads of
   their own (in the peers too).
   The analysis (means, vocabularies) is made beforehand and counted for nobody.
-  Reading is measured in a steady state: batches of 1,024 rows of all features, epoch after epoch, taken in a
-  Python loop for {READ_SECONDS:g} s; the first batch and {WARM_UP_SECONDS:g} s after it do not count.
-  parse_single_example and "batch, then parse_example" read in the order of the files; our reader
-  shuffles, as it does unless told not to.
+  Reading is measured in a steady state: batches of 1,024 rows of all features, epoch after epoch, taken 16 at a
+  time in a tf.function, as model.fit with steps_per_execution=16 does, for {READ_SECONDS:g} s; the first batch and
+  {WARM_UP_SECONDS:g} s after it do not count. parse_single_example and "batch, then parse_example" read in the order of
+  the files; our reader shuffles, as it does unless told not to.
   Ratios are what to look at: absolute rates belong to the machine.
 
 Examples
-  scripts/benchmark.py                  the whole table; some 13 minutes on 2 idle cores, 6 GB of disk
-  scripts/benchmark.py --quick          a first look: {ALL_ROWS:,} rows, once; some 4 minutes
+  scripts/benchmark.py                  the whole table; some 14 minutes on 2 idle cores, 6 GB of disk
+  scripts/benchmark.py --quick          a first look: {ALL_ROWS:,} rows, once; some 5 minutes
   scripts/benchmark.py --only 'per-row|canonical|blocks layout, 1'
                                         some rows, and their ratios where both sides are among them
   scripts/benchmark.py --only 'tf.data|our reader'

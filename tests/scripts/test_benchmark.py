@@ -1,8 +1,9 @@
-"""The benchmark: its data, its sums, its arguments; and all of it once, on a few rows."""
+"""The benchmark: its data, its sums, its arguments; and each kind of row once, on a few flights."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,6 +19,7 @@ from bench import report  # noqa: E402
 from bench.data import SPOIL, TEXT_COLUMNS, Inputs, columns  # noqa: E402
 from bench.per_row import INT_FEATURES, STRING_FEATURES, check  # noqa: E402
 from bench.suite import FEATURES, SCHEMA, Plan, Suite  # noqa: E402
+from bench.table import lines  # noqa: E402
 
 from pipeline.core.decoding import make_decoder  # noqa: E402
 from pipeline.core.records import Split  # noqa: E402
@@ -130,8 +132,77 @@ def test_stages_are_shares_of_cpu_time():
     ]
 
 
+class Rehearsal(Suite):
+    """Measures nothing; ``order`` is what would have been, job by job."""
+
+    def __init__(self, folder: Path, *, only: str = "", scale: int = 2, repeat: int = 3) -> None:
+        super().__init__(Plan(folder, rows=20, scale=scale, large=4, repeat=repeat, say=print), re.compile(only))
+        self.order: list[str] = []
+
+    def take(self, key, job, what):
+        self.order.append(key)
+        taken = sample(1000, 1.0, 1.0)
+        self._samples.setdefault(key, []).append(taken)
+        return taken
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_every_line_is_measured_and_what_a_job_needs_comes_before_it(tmp_path, scale):
+    steps = list(Rehearsal(tmp_path).steps().items())
+    for number, (_, step) in enumerate(steps):
+        assert set(step.needs) <= {name for name, _ in steps[:number]}
+    for line in lines(scale=scale, large=4):
+        assert {*line.keys, *(key for _, key, _ in line.against)} <= {name for name, _ in steps}
+
+
+def test_what_must_be_reached():
+    least = {(line.key, key): ratio for line in lines(scale=3, large=10) for _, key, ratio in line.against if ratio}
+    assert least == {
+        ("rows", "per_row"): 10,
+        ("rows", "canonical"): 6,
+        ("packed", "per_row"): 14,
+        ("packed", "canonical"): 8,
+        ("blocks", "per_row"): 25,
+        ("blocks", "canonical"): 14,
+        ("malformed", "rows"): 0.7,
+        ("large rows, all cores", "large rows, 1 thread"): 1.6,
+        ("large blocks, all cores", "large blocks, 1 thread"): 1.6,
+        ("read rows", "read one_by_one"): 10,
+        ("read packed", "read one_by_one"): 20,
+        ("read blocks", "read one_by_one"): 100,
+    }
+
+
+def test_only_measures_what_the_chosen_rows_need(tmp_path):
+    suite = Rehearsal(tmp_path, only="(packed|blocks) shards")
+    (packed, blocks) = suite.run()
+    assert suite.order[:5] == ["analysis", "packed", "blocks", "read packed", "read blocks"]
+    assert sorted(suite.order[5:]) == ["read blocks", "read packed"]  # what only they need is made once
+    assert packed.comparisons == blocks.comparisons == ()
+    (_, blocks) = Rehearsal(tmp_path, only="single|blocks shards").run()
+    assert [comparison.least for comparison in blocks.comparisons] == [100]
+
+
+def test_rounds_begin_with_another_job_and_long_ones_are_left_out_of_the_third(tmp_path):
+    suite = Rehearsal(tmp_path, only="per-row|^ours: ")
+    suite.run()
+    assert suite.order == [
+        *("analysis", "per_row", "rows", "packed", "blocks"),
+        *("rows", "packed", "blocks", "per_row"),
+        *("blocks", "rows", "packed"),
+    ]
+
+
+def test_memory_is_compared_with_scale_1_whatever_the_scale(tmp_path):
+    for scale, small in ((1, "rows"), (3, "scale 1")):
+        suite = Rehearsal(tmp_path, only="peak memory", scale=scale, repeat=1)
+        (row,) = suite.run()
+        assert suite.order == ["analysis", small, "large rows, 1 thread"]
+        assert row.comparisons[0].ratio == 1
+
+
 def test_unknown_flags_and_bad_numbers_are_errors():
-    for arguments in (["--qick"], ["--scale", "0"], ["--repeat", "many"]):
+    for arguments in (["--qick"], ["--scale", "0"], ["--repeat", "many"], ["--only", "("], ["--only", "nothing"]):
         done = benchmark(*arguments)
         assert done.returncode == 2
         assert arguments[0] in done.stderr
@@ -140,7 +211,7 @@ def test_unknown_flags_and_bad_numbers_are_errors():
 def test_help_says_how_it_is_measured():
     done = benchmark("--help")
     assert done.returncode == 0
-    for word in ("--quick", "--profile", "pipeline.run alone", "interleaved", "analysis"):
+    for word in ("--quick", "--profile", "--only PATTERN", "pipeline.run alone", "interleaved", "analysis"):
         assert word in done.stdout
 
 
@@ -169,17 +240,21 @@ def test_the_canonical_peer_makes_the_same_examples_as_we_do(tmp_path):
 
 
 @pytest.mark.slow
-def test_all_of_it_on_a_few_rows(tmp_path):
-    done = benchmark("--quick", "--rows", "400", "--work", str(tmp_path / "work"), "--json")
+def test_each_kind_of_row_on_a_few_flights(tmp_path):
+    arguments = ("--quick", "--rows", "400", "--work", str(tmp_path / "work"))
+    # One of each kind: the others differ by a scale or a layout.
+    only = "Beam|TFT:|^ours: |malformed|blocks.*cores|memory|single|blocks shards|analysis|--help"
+    done = benchmark(*arguments, "--only", only, "--json")
     assert done.returncode == 0, done.stderr
     table = json.loads(done.stdout)
     assert table["settings"] == {"rows": 400, "scale": 1, "large_scale": 4, "repeat": 1}
     by_name = {row["what"]: row for row in table["rows"]}
-    assert {row["rows"] for name, row in by_name.items() if name.startswith(("per-row", "canonical"))} == {400}
+    assert {row["rows"] for name, row in by_name.items() if name.startswith(("per-row", "canonical", "ours:"))} == {400}
+    assert all(row["rows"] > 1024 for name, row in by_name.items() if "shards" in name)
     bounds = [c for row in table["rows"] for c in row["comparisons"] if c["reached"] is not None]
-    assert len(bounds) == 6
+    assert len(bounds) == 10
     assert all(row["peak_mb"] > 0 for row in table["rows"] if row["rows"])
-    profile = benchmark("--quick", "--rows", "400", "--work", str(tmp_path / "work"), "--profile")
+    profile = benchmark(*arguments, "--profile")
     assert profile.returncode == 0, profile.stderr
     for stage in ("Arrow's JSON parser", "statistics", "transform: TFT graph", "encode", "frame"):
         assert stage in profile.stdout
