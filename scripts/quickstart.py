@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
-SCRIPTS = Path(__file__).resolve().parent
+SCRIPTS = Path(os.path.relpath(Path(__file__).resolve().parent))
 # What the schema's author knows and the data does not say: the README shows the same edits.
 EDITS = {
     "month": "int_domain { min: 1 max: 12 }",

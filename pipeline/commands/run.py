@@ -154,7 +154,7 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     lines += [("", f"{rows:,}  {reason}") for reason, rows in summary["rows_dead_lettered_by_reason"].items()]
     lines += [
         ("shards", f"{summary['shards']}  ({size(summary['shard_bytes'])})"),
-        ("speed", f"{summary['rows_per_second']:,} rows/s, {summary['seconds']:.1f} s"),
+        ("speed", f"{summary['rows_per_second']:,} rows/s, {summary['seconds']:.1f} s in all"),
         ("run", summary["run_dir"]),
     ]
     if summary["dead_letters"]:
