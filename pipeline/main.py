@@ -11,13 +11,13 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pipeline import __version__
-from pipeline import options as opt
 from pipeline.core.errors import HeadraceError, UsageError
 from pipeline.core.text import printable
 from pipeline.logs import configure_logging, silent_imports
+from pipeline.options import kinds
+from pipeline.options.commands import COMMANDS, GROUPS, Command
 
 _LINE = 4096  # characters of an error's line that are shown
 
@@ -27,96 +27,9 @@ nothing was committed; 4 refused for safety.
 """
 
 
-@dataclass(frozen=True)
-class Command:
-    """One subcommand: its words, what it does, where its ``execute(arguments, beam_arguments) -> int`` lives."""
-
-    words: tuple[str, ...]
-    help: str
-    module: str
-    options: tuple[opt.Option, ...]
-    positional: tuple[str, str, str] | None = None
-    """(name, nargs, help) of its positional argument, if it has one."""
-    takes_beam_options: bool = False
-    example: str = ""
-
-
-_INPUT_LESS = tuple(option for option in opt.INPUT if option.name != "input")
-_ENVIRONMENT = tuple(option for option in opt.SCHEMA if option.name != "schema")
-
-COMMANDS = (
-    Command(
-        ("schema", "infer"),
-        "Write a schema (schema.pbtxt) from data, to be read and corrected by a person.",
-        "schema_infer",
-        (*opt.INFER, *_INPUT_LESS, *opt.GENERAL),
-        ("input", "+", "files, folders or globs to learn from"),
-        example="headrace schema infer 'data/*.jsonl' --output schema.pbtxt",
-    ),
-    Command(
-        ("schema", "validate"),
-        "Check a schema file: what is wrong with it, by line, and which of its rules are not judged.",
-        "schema_validate",
-        (*_ENVIRONMENT[:1], *opt.GENERAL),
-        ("schema", "?", "the schema file"),
-        example="headrace schema validate schema.pbtxt",
-    ),
-    Command(
-        ("analyze",),
-        "Learn a transform (means, vocabularies, buckets) from the train split, without writing shards.",
-        "analyze",
-        opt.ANALYZE_OPTIONS,
-        takes_beam_options=True,
-        example="headrace analyze --input 'data/*.jsonl' --schema schema.pbtxt --features features.yaml --output tf",
-    ),
-    Command(
-        ("run",),
-        "Validate and transform records into TFRecord shards; refused rows go to the dead-letter archive.",
-        "run",
-        opt.RUN_OPTIONS,
-        takes_beam_options=True,
-        example="headrace run --input 'data/*.jsonl' --schema schema.pbtxt --features features.yaml "
-        "--output out --dead_letters dead",
-    ),
-    Command(
-        ("verify",),
-        "Check a committed run: every shard, checksum, record and count against the manifest.",
-        "verify",
-        (*opt.VERIFY, *opt.GENERAL),
-        ("run_dir", "1", "a run folder (OUTPUT/run=<id>), or an output folder, whose latest run is taken"),
-        example="headrace verify out",
-    ),
-    Command(
-        ("bench",),
-        "Measure how fast a trainer can read a run, beside the reader most people write, with advice.",
-        "bench",
-        (*opt.BENCH, *opt.GENERAL),
-        ("run_dir", "1", "a run folder (OUTPUT/run=<id>), or an output folder, whose latest run is taken"),
-        example="headrace bench out --step_ms 5",
-    ),
-    Command(
-        ("dlq", "summary"),
-        "Count dead letters by reason, feature, stage and source, with an example of each.",
-        "dlq_summary",
-        opt.GENERAL,
-        ("archive", "+", "archive files, folders or globs"),
-        example="headrace dlq summary dead",
-    ),
-    Command(
-        ("dlq", "show"),
-        "Print dead letters: where each came from, what is wrong with it, and its bytes.",
-        "dlq_show",
-        (*opt.DLQ_SHOW, *opt.GENERAL),
-        ("archive", "+", "archive files, folders or globs"),
-        example="headrace dlq show dead --reason wrong_type --limit 5",
-    ),
-)
-_GROUPS = {"schema": "Write and check schemas.", "dlq": "Look at dead letters."}
-
-
 def build_parser(*, enforce: bool = True) -> argparse.ArgumentParser:
     """The parser of all commands; ``enforce=False`` lets what is required be missing."""
-    parser = opt.Parser(
+    parser = kinds.Parser(
         prog="headrace",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -124,7 +37,7 @@ def build_parser(*, enforce: bool = True) -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
-    top = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=opt.Parser)
+    top = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=kinds.Parser)
     groups = {}
     for command in COMMANDS:
         first = command.words[0]
@@ -132,13 +45,13 @@ def build_parser(*, enforce: bool = True) -> argparse.ArgumentParser:
             _add_command(top, command, enforce=enforce)
             continue
         if first not in groups:
-            group = top.add_parser(first, help=_GROUPS[first], description=_GROUPS[first], allow_abbrev=False)
-            groups[first] = group.add_subparsers(metavar="COMMAND", required=True, parser_class=opt.Parser)
+            group = top.add_parser(first, help=GROUPS[first], description=GROUPS[first], allow_abbrev=False)
+            groups[first] = group.add_subparsers(metavar="COMMAND", required=True, parser_class=kinds.Parser)
         _add_command(groups[first], command, enforce=enforce)
     return parser
 
 
-def _add_command(subparsers: argparse._SubParsersAction[opt.Parser], command: Command, *, enforce: bool) -> None:
+def _add_command(subparsers: argparse._SubParsersAction[kinds.Parser], command: Command, *, enforce: bool) -> None:
     beam = (
         "\n\nApache Beam's own options are taken too (--runner, --project, ...)." if command.takes_beam_options else ""
     )
@@ -153,8 +66,8 @@ def _add_command(subparsers: argparse._SubParsersAction[opt.Parser], command: Co
     if command.positional:
         name, nargs, text = command.positional
         taken = None if nargs == "1" else nargs
-        parser.add_argument(name, nargs=taken if enforce else "*", type=opt.named, help=text, metavar=name.upper())
-    opt.add_options(parser, command.options, enforce=enforce)
+        parser.add_argument(name, nargs=taken if enforce else "*", type=kinds.named, help=text, metavar=name.upper())
+    kinds.add_options(parser, command.options, enforce=enforce)
     parser.set_defaults(command=command, parser=parser)
 
 
@@ -194,7 +107,7 @@ def _refuse_unknown(arguments: argparse.Namespace, rest: Sequence[str]) -> None:
         known += beam_flags
     # A word behind an unknown flag is its value, and goes without saying.
     shown = [word for word, flag in zip(unknown, ["", *unknown], strict=False) if word[:1] == "-" or flag[:1] != "-"]
-    opt.refuse_unknown("headrace " + " ".join(command.words), shown, known)
+    kinds.refuse_unknown("headrace " + " ".join(command.words), shown, known)
 
 
 def _underscored(argv: Sequence[str]) -> list[str]:

@@ -52,6 +52,6 @@ def test_the_walk_sees_what_it_should():
 
 
 def test_modules_are_short():
-    """All but the one that is a list of declarations."""
-    lengths = {path.name: len(path.read_text().splitlines()) for path in MODULES if path.name != "options.py"}
+    """All but those that are lists of declarations."""
+    lengths = {str(path): len(path.read_text().splitlines()) for path in MODULES if path.parent.name != "options"}
     assert {name: lines for name, lines in lengths.items() if lines > 340} == {}

@@ -13,8 +13,8 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
-from pipeline import options as opt
 from pipeline.core.errors import UsageError
+from pipeline.options import data, kinds
 from pipeline.transforms import files
 
 _LOCAL = "FnApiRunner"
@@ -27,7 +27,7 @@ class HeadraceOptions(PipelineOptions):  # type: ignore[misc]
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
-        opt.add_options(parser, opt.RUN_OPTIONS, enforce=False)
+        kinds.add_options(parser, data.RUN_OPTIONS, enforce=False)
 
 
 def split_known(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -1,0 +1,1 @@
+"""Every option and every command, declared once and importing next to nothing, so that help is fast."""

@@ -1,0 +1,95 @@
+"""The table of all commands: their words, options, help and where each is carried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.options import data, dlq
+from pipeline.options.kinds import Option
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand: its words, what it does, where its ``execute(arguments, beam_arguments) -> int`` lives."""
+
+    words: tuple[str, ...]
+    help: str
+    module: str
+    options: tuple[Option, ...]
+    positional: tuple[str, str, str] | None = None
+    """(name, nargs, help) of its positional argument, if it has one."""
+    takes_beam_options: bool = False
+    example: str = ""
+
+
+_INPUT_LESS = tuple(option for option in data.INPUT if option.name != "input")
+_ENVIRONMENT = tuple(option for option in data.SCHEMA if option.name != "schema")
+
+COMMANDS = (
+    Command(
+        ("schema", "infer"),
+        "Write a schema (schema.pbtxt) from data, to be read and corrected by a person.",
+        "schema_infer",
+        (*data.INFER, *_INPUT_LESS, *data.GENERAL),
+        ("input", "+", "files, folders or globs to learn from"),
+        example="headrace schema infer 'data/*.jsonl' --output schema.pbtxt",
+    ),
+    Command(
+        ("schema", "validate"),
+        "Check a schema file: what is wrong with it, by line, and which of its rules are not judged.",
+        "schema_validate",
+        (*_ENVIRONMENT[:1], *data.GENERAL),
+        ("schema", "?", "the schema file"),
+        example="headrace schema validate schema.pbtxt",
+    ),
+    Command(
+        ("analyze",),
+        "Learn a transform (means, vocabularies, buckets) from the train split, without writing shards.",
+        "analyze",
+        data.ANALYZE_OPTIONS,
+        takes_beam_options=True,
+        example="headrace analyze --input 'data/*.jsonl' --schema schema.pbtxt --features features.yaml --output tf",
+    ),
+    Command(
+        ("run",),
+        "Validate and transform records into TFRecord shards; refused rows go to the dead-letter archive.",
+        "run",
+        data.RUN_OPTIONS,
+        takes_beam_options=True,
+        example="headrace run --input 'data/*.jsonl' --schema schema.pbtxt --features features.yaml "
+        "--output out --dead_letters dead",
+    ),
+    Command(
+        ("verify",),
+        "Check a committed run: every shard, checksum, record and count against the manifest.",
+        "verify",
+        (*data.VERIFY, *data.GENERAL),
+        ("run_dir", "1", "a run folder (OUTPUT/run=<id>), or an output folder, whose latest run is taken"),
+        example="headrace verify out",
+    ),
+    Command(
+        ("bench",),
+        "Measure how fast a trainer can read a run, beside the reader most people write, with advice.",
+        "bench",
+        (*data.BENCH, *data.GENERAL),
+        ("run_dir", "1", "a run folder (OUTPUT/run=<id>), or an output folder, whose latest run is taken"),
+        example="headrace bench out --step_ms 5",
+    ),
+    Command(
+        ("dlq", "summary"),
+        "Count dead letters by reason, feature, stage and source, with an example of each.",
+        "dlq_summary",
+        data.GENERAL,
+        ("archive", "+", "archive files, folders or globs"),
+        example="headrace dlq summary dead",
+    ),
+    Command(
+        ("dlq", "show"),
+        "Print dead letters: where each came from, what is wrong with it, and its bytes.",
+        "dlq_show",
+        (*dlq.DLQ_SHOW, *data.GENERAL),
+        ("archive", "+", "archive files, folders or globs"),
+        example="headrace dlq show dead --reason wrong_type --limit 5",
+    ),
+)
+GROUPS = {"schema": "Write and check schemas.", "dlq": "Look at dead letters."}
