@@ -32,6 +32,7 @@ SCHEMA: dict[str, Any] = {
         {"name": "payload_length", "type": "long"},
         {"name": "payload", "type": ["null", "bytes"]},
         {"name": "attributes", "type": {"type": "map", "values": "string"}},
+        {"name": "ordering_key", "type": "string", "default": ""},
         {
             "name": "faults",
             "type": {
@@ -57,9 +58,6 @@ PARSED_SCHEMA = fastavro.parse_schema(SCHEMA)
 
 _BLOCK_BYTES, _SYNC_BYTES = 256 << 10, 16
 _PIECE_BYTES = 1 << 20
-
-
-X = 1
 
 
 def write_archive(stream: BinaryIO, letters: Iterable[DeadLetter]) -> int:
@@ -127,6 +125,7 @@ def to_record(letter: DeadLetter) -> dict[str, Any]:
         "payload_length": letter.payload_length,
         "payload": letter.payload,
         "attributes": dict(letter.attributes),
+        "ordering_key": letter.ordering_key,
         "faults": [
             {"reason": fault.reason, "stage": fault.stage, "message": fault.message, "feature": fault.feature}
             for fault in letter.faults
@@ -155,4 +154,5 @@ def from_record(record: dict[str, Any]) -> DeadLetter:
         event_time=record["dlq_event_time"],
         attempt=record["dlq_attempt"],
         attributes=tuple(sorted(record["attributes"].items())),
+        ordering_key=record["ordering_key"],
     )

@@ -27,11 +27,13 @@ OWN_NAMES = frozenset(
         "dlq_schema",
         "dlq_payload_uri",
         "dlq_payload_sha256",
+        "dlq_ordering_key",
     }
 )
 """The names of our attributes. They are an API: alerts and replays read them."""
 
 _ID_VERSION = b"headrace dead letter 1\n"
+_CARRIED = "orig_"
 _WITHHELD = "details withheld because of --redact_features"
 
 
@@ -51,7 +53,7 @@ class DeadLetter:
 
     ``payload`` holds the original bytes; None where they were too large and lie in ``payload_uri``.
     ``payload_length`` is in bytes and ``payload_sha256`` in hexadecimal, of the original bytes in either case.
-    ``attributes`` are the original message's own, as pairs sorted by name.
+    ``attributes`` are the original message's own, as pairs sorted by name, ``ordering_key`` is its ordering key.
     """
 
     dlq_id: str
@@ -67,6 +69,7 @@ class DeadLetter:
     event_time: str | None = None
     attempt: int = 0
     attributes: tuple[tuple[str, str], ...] = ()
+    ordering_key: str = ""
 
     @property
     def reason(self) -> str:
@@ -185,10 +188,9 @@ def to_attributes(letter: DeadLetter) -> Envelope:
     attributes = {
         name: cut_utf8(value, MAX_VALUE_BYTES) for name, value in _own_attributes(letter) if value is not None
     }
-    theirs = {name for name, _ in letter.attributes}
     altered = []
     for name, value in letter.attributes:
-        key, shown = _free_name(name, OWN_NAMES, theirs), cut_utf8(value, MAX_VALUE_BYTES)
+        key, shown = carried_name(name), cut_utf8(value, MAX_VALUE_BYTES)
         fits = len(attributes) < MAX_ATTRIBUTES and 0 < len(key.encode()) <= MAX_KEY_BYTES
         if fits:
             attributes[key] = shown
@@ -212,16 +214,43 @@ def _own_attributes(letter: DeadLetter) -> tuple[tuple[str, str | None], ...]:
         ("dlq_schema", letter.schema),
         ("dlq_payload_uri", letter.payload_uri),
         ("dlq_payload_sha256", letter.payload_sha256 if letter.payload_uri else None),
+        ("dlq_ordering_key", letter.ordering_key or None),
     )
 
 
-def _free_name(name: str, ours: frozenset[str], theirs: set[str]) -> str:
-    """``name``, or ``orig_<name>`` with as many prefixes as it takes to be nobody else's."""
-    if name not in ours and not name.startswith("goog"):
-        return name
-    while name in ours or name in theirs or name.startswith("goog"):
-        name = f"orig_{name}"
+def carried_name(name: str) -> str:
+    """The name under which an original attribute travels: its own, or ``orig_<name>`` where that may not be used.
+
+    That is so for our names, for reserved ones (``goog...``), and for a name that looks like one carried already:
+    so no two names become one, and ``original_attributes`` finds each again.
+    """
+    return f"{_CARRIED}{name}" if _is_taken(_base(name)) else name
+
+
+def original_attributes(attributes: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """What ``to_attributes`` was given, from what it made: ours left out, others under their own names, sorted.
+
+    A reserved attribute (``goog...``) that the service has set anew wins over the one that was carried.
+    """
+    found: dict[str, str] = {}
+    live: dict[str, str] = {}
+    for name, value in attributes:
+        if name.startswith(_CARRIED) and _is_taken(_base(name)):
+            found[name.removeprefix(_CARRIED)] = value
+        elif name not in OWN_NAMES:
+            live[name] = value
+    return tuple(sorted({**found, **live}.items()))
+
+
+def _base(name: str) -> str:
+    """``name`` without any ``orig_`` in front."""
+    while name.startswith(_CARRIED):
+        name = name.removeprefix(_CARRIED)
     return name
+
+
+def _is_taken(name: str) -> bool:
+    return name in OWN_NAMES or name.startswith("goog")
 
 
 def _letter_fault(fault: Fault, stage: str) -> LetterFault:

@@ -175,8 +175,8 @@ def test_clashing_originals_are_carried_under_another_name():
     theirs = (("dlq_id", "theirs"), ("errorMessage", "e"), ("orig_dlq_id", "older"))
     attributes = to_attributes(dataclasses.replace(letter_of(rejection()), attributes=theirs)).attributes
     assert attributes["dlq_id"] == letter_of(rejection()).dlq_id
-    assert attributes["orig_orig_dlq_id"] == "theirs"
-    assert attributes["orig_dlq_id"] == "older"
+    assert attributes["orig_dlq_id"] == "theirs"
+    assert attributes["orig_orig_dlq_id"] == "older"
     assert attributes["orig_errorMessage"] == "e"
 
 
