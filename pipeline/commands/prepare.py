@@ -22,7 +22,7 @@ from pipeline.features.build import estimate_output_ratio
 from pipeline.features.layouts import ROWS_PER_RECORD, estimate_row_bytes, make_layout
 from pipeline.features.outputs import features_of_spec
 from pipeline.features.preprocessing import load_preprocessing_module, preprocessing_fn_of
-from pipeline.features.spec import load_features, required_features
+from pipeline.features.spec import FeatureSpec, parse_features, required_features
 from pipeline.features.transformer import IdentityTransformer
 from pipeline.jobs.batch import BatchJob
 from pipeline.transforms import files
@@ -52,7 +52,7 @@ def required_by_features(arguments: Namespace, sources: preflight.Sources) -> pr
     """The sources, with the features that the spec cannot do without required."""
     if not arguments.features:
         return sources
-    return sources.requiring(required_features(load_features(arguments.features, sources.schema)))
+    return sources.requiring(required_features(_spec(arguments.features, sources.schema)))
 
 
 def analysis_of(arguments: Namespace, sources: preflight.Sources, *, folder: str) -> AnalysisSettings | None:
@@ -62,13 +62,17 @@ def analysis_of(arguments: Namespace, sources: preflight.Sources, *, folder: str
         raise UsageError(f"give one of --{' and --'.join(given)}, not both: each says how rows are transformed")
     preprocessing: Preprocessing
     if arguments.features:
-        spec = load_features(arguments.features, sources.schema)
+        spec = _spec(arguments.features, sources.schema)
         preprocessing = preprocessing_fn_of(spec, sources.schema)
-    elif arguments.preprocessing_module:
-        preprocessing = load_preprocessing_module(arguments.preprocessing_module)
+    elif path := arguments.preprocessing_module:
+        preprocessing = load_preprocessing_module(path, preflight.read_text(path, "preprocessing module"))
     else:
         return None
     return AnalysisSettings.of(preprocessing, sources.schema, folder=folder)
+
+
+def _spec(path: str, schema: Schema) -> FeatureSpec:
+    return parse_features(preflight.read_text(path, "feature"), schema, where=path)
 
 
 def plan_of(sources: preflight.Sources, build: BuildSettings, *, features: Json, min_shards: int) -> Plan:

@@ -7,7 +7,6 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.abc import SourceLoader
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -118,14 +117,9 @@ def preprocessing_fn_of(spec: FeatureSpec, schema: Schema) -> SpecPreprocessing:
     )
 
 
-def load_preprocessing_module(path: str) -> ModulePreprocessing:
-    """The preprocessing_fn of the Python file ``path``. Raises UsageError if file or function is missing."""
-    try:
-        module = ModulePreprocessing(path, Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"there is no preprocessing module {path}; check --preprocessing_module") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the preprocessing module {path} cannot be read: {error}") from error
+def load_preprocessing_module(path: str, code: str) -> ModulePreprocessing:
+    """The preprocessing_fn in ``code``, the text of the Python file ``path``. Raises UsageError if there is none."""
+    module = ModulePreprocessing(path, code)
     module.function()
     return module
 

@@ -17,10 +17,8 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
-from pipeline.core.errors import UsageError
 from pipeline.core.schema import Feature, Schema
 from pipeline.core.schema_text import nearest
 from pipeline.features import yaml_lines
@@ -132,19 +130,11 @@ def value_of(feature: Feature) -> Value:
     return Value(feature.kind, shape, missing=not feature.required)
 
 
-def load_features(path: str, schema: Schema) -> FeatureSpec:
-    """Read and check a features.yaml. Raises UsageError that says file, line, what is wrong and how to fix it."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"there is no feature file {path}; check --features") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the feature file {path} cannot be read: {error}") from error
-    return parse_features(text, schema, where=path)
-
-
 def parse_features(text: str, schema: Schema, *, where: str = "features.yaml") -> FeatureSpec:
-    """As ``load_features``, from text; ``where`` names it in errors."""
+    """Read and check the text of a features.yaml; ``where`` names it in errors.
+
+    Raises UsageError that says file, line, what is wrong and how to fix it.
+    """
     return _Parser(yaml_lines.read_yaml(text, where), schema).spec()
 
 

@@ -451,9 +451,7 @@ TFX_SCHEMA = make_schema("\n".join(line for line in SCHEMA_TEXT.splitlines() if 
 
 
 def test_a_module_written_for_tfx_runs_unchanged_and_again_over_its_old_output(tmp_path: Path) -> None:
-    (tmp_path / "pre.py").write_text(MODULE)
-    module = load_preprocessing_module(str(tmp_path / "pre.py"))
-    (tmp_path / "pre.py").unlink()  # workers do not have the file
+    module = load_preprocessing_module(str(tmp_path / "pre.py"), MODULE)  # workers do not have the file
     out = tmp_path / "out"
     stale = out / "transform_fn" / "assets" / "old_vocabulary"
     stale.parent.mkdir(parents=True)
@@ -487,16 +485,12 @@ def test_no_rows_give_a_transform_all_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (None, "there is no preprocessing module"),
         ("x = 1", "has no function preprocessing_fn"),
         ("preprocessing_fn = 3", "has no function preprocessing_fn"),
         ("import no_such_library", "fails on import"),
         ("def preprocessing_fn(:", "fails on import"),
     ],
 )
-def test_a_module_that_cannot_be_used_is_refused(tmp_path: Path, source: str | None, words: str) -> None:
-    path = tmp_path / "pre.py"
-    if source is not None:
-        path.write_text(source)
+def test_a_module_that_cannot_be_used_is_refused(source: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        load_preprocessing_module(str(path))
+        load_preprocessing_module("pre.py", source)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.features.layouts import RowsLayout
 from pipeline.features.representation import as_lists
-from pipeline.features.spec import load_features, required_features
+from pipeline.features.spec import parse_features, required_features
 from pipeline.features.transformer import IdentityTransformer, load_transformer
 from tests.features.helpers import make_batch, make_schema
 
@@ -75,7 +75,7 @@ def test_the_sample_features_of_the_flights_fit_their_schema() -> None:
         for name in names.split()
     )
     path = Path(__file__).parents[2] / "scripts" / "flights_features.yaml"
-    spec = load_features(str(path), make_schema(text))
+    spec = parse_features(path.read_text(), make_schema(text))
     assert spec.labels == ("arr_delay",)
     assert required_features(spec) == {"arr_delay"}
     assert not {"arr_time", "air_time", "dep_time"} & set(spec.sources), "known only after the flight"

@@ -11,7 +11,6 @@ from pipeline.features.ops import OPS, Vocabulary
 from pipeline.features.spec import (
     FeatureSpec,
     Output,
-    load_features,
     parse_features,
     required_features,
     with_required,
@@ -150,14 +149,6 @@ def test_refuses_with_file_line_and_a_way_out(text: str, line: int, words: str) 
         parse(text)
     assert str(refusal.value).startswith(f"features.yaml:{line}: ")
     assert words in str(refusal.value)
-
-
-def test_a_missing_or_unreadable_file_is_named(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UsageError, match=r"no feature file .*gone\.yaml"):
-        load_features(str(tmp_path / "gone.yaml"), SCHEMA)
-    (tmp_path / "latin.yaml").write_bytes(b"i: \xff")
-    with pytest.raises(UsageError, match=r"latin\.yaml cannot be read"):
-        load_features(str(tmp_path / "latin.yaml"), SCHEMA)
 
 
 EVERY_OP = """

@@ -98,7 +98,7 @@ def test_every_row_fails_in_the_transform(bench, dense_schema, rows):
     [
         ("def preprocessing_fn(inputs)", "fails on import"),
         ("x = 1", "no function preprocessing_fn"),
-        (None, "there is no preprocessing module"),
+        (None, "there is no preprocessing module file"),
     ],
 )
 def test_a_bad_module_is_refused_before_any_work(bench, row_schema, rows, source, said):

@@ -24,7 +24,7 @@ from bench.table import lines  # noqa: E402
 from pipeline.core.decoding import make_decoder  # noqa: E402
 from pipeline.core.records import Split  # noqa: E402
 from pipeline.core.schema import load_schema  # noqa: E402
-from pipeline.features.spec import load_features  # noqa: E402
+from pipeline.features.spec import parse_features  # noqa: E402
 from pipeline.transforms import files  # noqa: E402
 
 
@@ -96,7 +96,7 @@ def test_the_per_row_peer_checks_by_the_same_rules_as_the_schema():
 
 
 def test_every_column_is_a_feature_with_a_transform():
-    spec = load_features(FEATURES, schema())
+    spec = parse_features(Path(FEATURES).read_text(), schema())
     assert sorted(spec.sources) == sorted(columns()) == sorted(feature.name for feature in schema().features)
 
 
