@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `fakes`, whatever pytest's
 
 from fakes.bench import Workbench, row_lines
 from fakes.cli import headrace
+from fakes.pubsub import pubsub, pubsub_emulator  # noqa: F401 fixtures for every test
 
 CASE_SCHEMA = """
 feature { name: "a" type: INT value_count { min: 1 max: 1 } presence { min_fraction: 1.0 } }
