@@ -6,11 +6,12 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
 from typing import Literal
 
+from pipeline.core.compression import Compression
 from pipeline.core.dead_letter import DeadLetter, dead_letter_id, from_rejection, original_attributes
 from pipeline.core.errors import UsageError
+from pipeline.core.event_times import rfc3339
 from pipeline.core.reasons import Reason, Stage
 from pipeline.core.records import Fault, Rejection
 from pipeline.core.settings import InputSettings
@@ -20,7 +21,6 @@ PAYLOAD_FORMATS: tuple[str, ...] = ("json", "avro")
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _ATTEMPT = re.compile(r"[0-9]{1,9}", re.ASCII)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class StreamSettings:
     target_shard_bytes: int = 128 << 20
     layout: str = "rows"
     rows_per_record: int = 256
+    compression: Compression = "none"
     event_time_feature: str | None = None
     max_event_ahead_seconds: int = 86_400
     max_batch_rows: int = 1000
@@ -224,15 +225,3 @@ def spill_id(letter: DeadLetter) -> str:
     overwrite the first ones.
     """
     return dead_letter_id(letter.source, letter.payload_sha256 or hashlib.sha256(letter.payload or b"").hexdigest())
-
-
-def rfc3339(time_us: int) -> str | None:
-    """A time in microseconds since 1970 as RFC 3339 in UTC, fraction only where there is one.
-
-    None for a time that the calendar of RFC 3339 (years 1 to 9999) does not have.
-    """
-    try:
-        moment = _EPOCH + timedelta(microseconds=time_us)
-    except OverflowError:
-        return None
-    return moment.isoformat().replace("+00:00", "Z")

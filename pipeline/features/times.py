@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-# RFC 3339, section 5.6: date, T (or t, or a space), time, optional fraction, then Z or an offset.
-PATTERN = (
-    r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)"
-    r"(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-)
-
+from pipeline.core.event_times import PATTERN
 
 _MESSAGE = "not an RFC 3339 time, such as 2013-01-01T10:00:00Z"
 
