@@ -25,6 +25,9 @@ _PART = re.compile(r"task-([0-9]{5,19})\.([a-z][a-z0-9_]*)\.([0-9]{3,19})\.tfrec
 _WINDOW = re.compile(r"window=([0-9]{8}T[0-9]{6}Z)_([0-9]{8}T[0-9]{6}Z)")
 _BASIC = "%Y%m%dT%H%M%SZ"  # ISO 8601 basic: no space, colon or bracket in a path
 _ARCHIVE = re.compile(r"task-([0-9]{5,19})\.avro")
+_WINDOW_SHARD = re.compile(r"part-([0-9]{5,19})-([0-9a-f]{16})\.tfrecord")
+_LETTERS = re.compile(r"letters-([0-9a-f]{16})\.avro")
+_DIGEST = re.compile(r"[0-9a-f]{16}")
 _RUN_PREFIX, _STAGING_PREFIX, _ATTEMPT_PREFIX = "run=", ".staging-", "attempt="
 _Name = TypeVar("_Name")
 
@@ -126,6 +129,65 @@ class WindowName:
             raise ValueError(f"not a window's name: {name!r}")
         start, end = (datetime.strptime(text, _BASIC).replace(tzinfo=timezone.utc) for text in match.groups())
         return _exactly(cls(start, end), name)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WindowShardName:
+    """A shard of a stream's window: ``part-00003-0a1b2c3d4e5f6071.tfrecord``, after what is in it.
+
+    ``shard`` is the shard key; ``digest`` are 16 hexadecimal digits of the sha256 of the file. So two attempts at one
+    shard either give the same file, or two files that do not touch each other.
+    """
+
+    shard: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        if self.shard < 0:
+            raise ValueError(f"shard {self.shard}: may not be negative")
+        _check_digest(self.digest)
+
+    def __str__(self) -> str:
+        return f"part-{self.shard:05d}-{self.digest}.tfrecord"
+
+    @classmethod
+    def parse(cls, name: str) -> WindowShardName:
+        """The reverse of ``str``. Raises ValueError for anything that ``str`` cannot have made."""
+        match = _WINDOW_SHARD.fullmatch(name)
+        if match is None:
+            raise ValueError(f"not the name of a window's shard: {name!r}")
+        return _exactly(cls(int(match[1]), match[2]), name)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LettersName:
+    """Dead letters of a stream: ``letters-0a1b2c3d4e5f6071.avro``, after what is in it."""
+
+    digest: str
+
+    def __post_init__(self) -> None:
+        _check_digest(self.digest)
+
+    def __str__(self) -> str:
+        return f"letters-{self.digest}.avro"
+
+    @classmethod
+    def parse(cls, name: str) -> LettersName:
+        """The reverse of ``str``. Raises ValueError for anything that ``str`` cannot have made."""
+        match = _LETTERS.fullmatch(name)
+        if match is None:
+            raise ValueError(f"not the name of a stream's dead letters: {name!r}")
+        return cls(match[1])
+
+
+def _check_digest(digest: str) -> None:
+    if _DIGEST.fullmatch(digest) is None:
+        raise ValueError(f"digest {digest[:40]!r}: must be 16 hexadecimal digits in lower case")
+
+
+def aside_name(name: str) -> str:
+    """The name, in the same folder, under which a file is written before it is renamed: hidden, and no shard's."""
+    return f".{name}.aside"
 
 
 def check_split_name(name: str) -> str:

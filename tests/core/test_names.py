@@ -25,6 +25,13 @@ def test_part_and_archive_names_parse_back(task, split, sequence):
     assert names.ArchiveName.parse(str(names.ArchiveName(task))) == names.ArchiveName(task)
 
 
+@given(shard=COUNTS, digest=st.from_regex(r"[0-9a-f]{16}", fullmatch=True))
+def test_names_after_their_content_parse_back(shard, digest):
+    name = names.WindowShardName(shard, digest)
+    assert names.WindowShardName.parse(str(name)) == name
+    assert names.LettersName.parse(str(names.LettersName(digest))) == names.LettersName(digest)
+
+
 @given(run_id=RUN_IDS)
 def test_folders_parse_back(run_id):
     assert names.parse_run_folder(names.run_folder(run_id)) == run_id
@@ -38,6 +45,9 @@ def test_golden_names():
     assert names.run_folder("a.b") == "run=a.b"
     assert names.staging_folder("a.b") == ".staging-a.b"
     assert names.spill_name("ab12") == "oversized-ab12.bin"
+    assert str(names.WindowShardName(3, "0123456789abcdef")) == "part-00003-0123456789abcdef.tfrecord"
+    assert str(names.LettersName("0123456789abcdef")) == "letters-0123456789abcdef.avro"
+    assert names.aside_name("x.tfrecord") == ".x.tfrecord.aside"
 
 
 @pytest.mark.parametrize(
@@ -64,6 +74,23 @@ def test_other_shard_names_are_refused(name):
 def test_other_part_names_are_refused(name):
     with pytest.raises(ValueError, match=r"part|spelt"):
         names.PartName.parse(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "part-3-0123456789abcdef.tfrecord",
+        "part-00003-0123456789ABCDEF.tfrecord",
+        "part-00003-0123.tfrecord",
+        "../part-00003-0123456789abcdef.tfrecord",
+        "letters-0123.avro",
+        "",
+    ],
+)
+def test_other_names_after_content_are_refused(name):
+    for kind in (names.WindowShardName, names.LettersName):
+        with pytest.raises(ValueError, match="not the name"):
+            kind.parse(name)
 
 
 @pytest.mark.parametrize("run_id", ["", ".", "..", ".hidden", "a/b", "a b", "x" * 101, "a\n", "é", "a=b", "*"])
