@@ -8,14 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import tensorflow as tf
 
-from pipeline.core.errors import HeadraceError
-from pipeline.core.isolation import isolate
 from pipeline.core.progress import Progress
-from pipeline.core.reasons import Reason
 from pipeline.core.records import (
-    BoolArray,
     DecodedBlock,
     Decoder,
     Fault,
@@ -32,24 +27,8 @@ from pipeline.core.settings import BuildSettings
 from pipeline.core.shards import assign_splits
 from pipeline.core.statistics import BatchStatistics
 from pipeline.features.layouts import Layout
-from pipeline.features.transformer import RowTransformer, non_finite_rows
-
-# What TensorFlow says of a machine in trouble, as against a row in trouble.
-_TF_FAULTS = (
-    tf.errors.ResourceExhaustedError,
-    tf.errors.UnavailableError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.PermissionDeniedError,
-    tf.errors.UnauthenticatedError,
-    tf.errors.NotFoundError,
-)
-
-
-def is_infrastructure_fault(error: Exception) -> bool:
-    """Whether ``error`` speaks of storage, memory or quota, or of the whole transform, and not of a row."""
-    return isinstance(error, (OSError, MemoryError, HeadraceError, *_TF_FAULTS))
+from pipeline.features.rows import RowWork
+from pipeline.features.transformer import RowTransformer
 
 
 @dataclass
@@ -223,19 +202,21 @@ class Encoder:
 
     def __init__(self, settings: BuildSettings, *, transformer: RowTransformer, layout: Layout) -> None:
         self._settings = settings
-        self._transformer = transformer
-        self._layout = layout
+        self._work = RowWork(
+            transformer,
+            layout,
+            allow_non_finite=settings.allow_non_finite,
+            redacted=bool(settings.redact_features),
+        )
 
     def encode(self, decoded: DecodedTask, *, seed: int) -> Iterator[EncodedChunk]:
         """Transform and encode; records hold as many rows as the layout says, only a split's last may hold fewer.
 
         Rows that the transform or the encoder fails on are narrowed down and refused in ``decoded``.
         """
-        size = self._layout.rows_per_record
+        size = self._work.layout.rows_per_record
         for chunk in regroup(self.transform(decoded, seed=seed), size):
-            encoded = isolate(self._layout.encode_array, chunk.batch, chunk.rows, is_fault=is_infrastructure_fault)
-            self._refuse(decoded, encoded.failed, Reason.ENCODE_ERROR)
-            for rows, records in encoded.done:
+            for rows, records in self._work.encode(chunk.batch, chunk.rows, decoded.reject):
                 yield EncodedChunk(chunk.split, len(rows), records, size)
 
     def transform(self, decoded: DecodedTask, *, seed: int) -> Iterator[TransformedChunk]:
@@ -246,35 +227,6 @@ class Encoder:
             if self._settings.shuffle != "none":
                 rows = rows[permutation(len(rows), seed + index)]
             for start in range(0, len(rows), self._settings.batch_rows):
-                yield from self._transform_batch(decoded, name, rows[start : start + self._settings.batch_rows])
-
-    def _transform_batch(self, decoded: DecodedTask, split: str, rows: Int64Array) -> Iterator[TransformedChunk]:
-        batch = decoded.batch.take(pa.array(rows))
-        if faults := self._transformer.faults(batch):
-            for row, fault in faults.items():
-                decoded.reject(int(rows[row]), fault)
-            keep = np.setdiff1d(np.arange(len(rows)), np.fromiter(faults, np.int64, len(faults)))
-            rows, batch = rows[keep], batch.take(pa.array(keep))
-        transformed = isolate(self._transformer.transform, batch, rows, is_fault=is_infrastructure_fault)
-        self._refuse(decoded, transformed.failed, Reason.TRANSFORM_ERROR)
-        for done, output in transformed.done:
-            yield TransformedChunk(split, *self._refuse_non_finite(decoded, done, output))
-
-    def _refuse(self, decoded: DecodedTask, failed: list[tuple[int, Exception]], reason: Reason) -> None:
-        for row, error in failed:
-            # An exception's text can hold values of the row, so redaction leaves only its type.
-            text = type(error).__name__ if self._settings.redact_features else f"{type(error).__name__}: {error}"
-            decoded.reject(row, Fault(reason, f"the {reason.stage.value} step failed on this row: {text}"))
-
-    def _refuse_non_finite(
-        self, decoded: DecodedTask, rows: Int64Array, output: pa.RecordBatch
-    ) -> tuple[Int64Array, pa.RecordBatch]:
-        if self._settings.allow_non_finite:
-            return rows, output
-        bad: BoolArray = non_finite_rows(output)
-        if not bad.any():
-            return rows, output
-        for row in rows[bad]:
-            decoded.reject(int(row), Fault(Reason.TRANSFORM_ERROR, "the transform gave NaN or infinity for this row"))
-        keep = np.flatnonzero(~bad)
-        return rows[keep], output.take(pa.array(keep))
+                part = rows[start : start + self._settings.batch_rows]
+                for done, output in self._work.transform(decoded.batch.take(pa.array(part)), part, decoded.reject):
+                    yield TransformedChunk(name, done, output)

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
+from pipeline.core.event_times import PATTERN
 from pipeline.core.reasons import Reason
 from pipeline.core.records import BoolArray, Fault, Int64Array
 from pipeline.core.schema import Kind, Schema
 from pipeline.features import ops
 from pipeline.features.op import Op
 from pipeline.features.spec import FeatureSpec, Output
-from pipeline.features.times import PATTERN
 
 Test = Callable[[pa.Array], BoolArray]
 """Flat values without nulls in, True where a value is bad."""

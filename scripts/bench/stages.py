@@ -16,6 +16,7 @@ from bench.ours import planned
 from pipeline.core.decoding import json_lines, json_native
 from pipeline.core.statistics import BatchStatistics
 from pipeline.features import build as building
+from pipeline.features import rows as working
 from pipeline.features import transformer as transforming
 from pipeline.features.build import Encoder, decode_task
 from pipeline.transforms import build as writing
@@ -117,7 +118,7 @@ class StagedBuild:
         watch.watch(group, "inputs", "transform: columns to tensors")
         watch.watch(transformer, "_graph", "transform: TFT graph")
         watch.watch(group, "outputs", "transform: tensors to columns")
-        watch.watch(building, "non_finite_rows", "non-finite check")
+        watch.watch(working, "non_finite_rows", "non-finite check")
         watch.watch(layout, "encode_array", "encode")
         watch.watch(writing, "frame", "frame")
         watch.watch(writing.PartWriter, "add", "write, checksum of the part")

@@ -26,12 +26,12 @@ from pipeline.features.build import (
     TransformedChunk,
     decode_task,
     estimate_output_ratio,
-    is_infrastructure_fault,
     key_hashes,
     regroup,
     split_indices,
 )
 from pipeline.features.layouts import RowsLayout, estimate_row_bytes
+from pipeline.features.rows import is_infrastructure_fault
 from pipeline.features.transformer import IdentityTransformer
 
 PROTO = text_format.Parse(
