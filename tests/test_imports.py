@@ -22,7 +22,7 @@ LAYERS = (
 # Shared by all commands; they import next to nothing, so that help is fast.
 ANYWHERE = ("pipeline.options", "pipeline.logs", "pipeline.console")
 MAY_USE = {
-    "dlq_replay": ("pipeline.core", "pipeline.transforms", *ANYWHERE),
+    "dlq_replay": ("pipeline.core", "pipeline.transforms", "pipeline.features.yaml_lines", *ANYWHERE),
     "pipeline.options": ("pipeline.core",),
     "pipeline.logs": ("pipeline.core",),
     "pipeline.console": ("pipeline.core",),
