@@ -78,7 +78,7 @@ def test_the_bytes_of_a_pack_are_a_contract():
     message = Message(b'{"a":1}', (("k", "v"),), "12", 1_000_000, 2_000_000, "o")
     assert (
         codec.pack_messages([message])
-        == bytes.fromhex("0140420f000000000080841e00000000000700000002000000010000000100")
+        == bytes.fromhex("010100000040420f000000000080841e00000000000700000002000000010000000100")
         + b'{"a":1}'
         + b"12"
         + b"o"
