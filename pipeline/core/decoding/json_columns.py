@@ -81,7 +81,7 @@ class _Column:
         self.rounded = 0
         if not reading.listed:
             values, self.sure = self._values(array, feature, reading)
-            self.canonical = values if feature.scalar else _wrapped(values)
+            self.canonical = values if feature.scalar else wrapped(values)
             return
         inner, inner_sure = self._values(array.values, feature, reading)
         offsets = array.offsets.to_numpy().astype(np.int64)
@@ -126,7 +126,7 @@ def _like(read: pa.Array, values: npt.NDArray[Any]) -> pa.Array:
     return pa.array(values, mask=mask)
 
 
-def _wrapped(values: pa.Array) -> pa.LargeListArray:
+def wrapped(values: pa.Array) -> pa.LargeListArray:
     """Bare values as lists of one; null stays null."""
     if not values.null_count:
         return pa.LargeListArray.from_arrays(pa.array(np.arange(len(values) + 1)), values)

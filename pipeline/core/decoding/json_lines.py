@@ -9,6 +9,7 @@ import numpy as np
 from pipeline.core.decoding import DEFAULT_BLOCK_BYTES, DEFAULT_MAX_RECORD_BYTES, UnknownFeatures
 from pipeline.core.decoding.assembly import Piece, assemble, batch_of_rows
 from pipeline.core.decoding.json_columns import usual_readings
+from pipeline.core.decoding.json_fitting import TemplateParse, Templates
 from pipeline.core.decoding.json_native import NativeParse
 from pipeline.core.decoding.json_rows import RowParser
 from pipeline.core.decoding.json_screens import unsafe_rows
@@ -18,6 +19,8 @@ from pipeline.core.schema import Schema
 
 _FEW_ROWS = 12
 """So few rows are decoded sooner one by one than by a native call."""
+_FEW_LEFT = 64
+"""One of so many rows, if it fits no template, is mostly malformed: the native parser would only fail on it."""
 
 
 class JsonLinesDecoder:
@@ -43,8 +46,9 @@ class JsonLinesDecoder:
         self._max_record_bytes = max_record_bytes
         self._max_depth = max_depth
         self._parser = RowParser(schema, unknown_features, max_depth)
-        # Only a hint, what was read best in the last block: results do not depend on it.
+        # Only hints, what was read best in the last block: results do not depend on them.
         self._readings = usual_readings(schema)
+        self._templates: Templates = ()
 
     def splits(self, file: InputFile, split_bytes: int, open_file: Opener) -> list[Split]:
         """Splits of nearly equal size that tile the file, cut anywhere."""
@@ -58,19 +62,30 @@ class JsonLinesDecoder:
         """The valid rows of ``block`` as columns and all others as rejections; the same as ``decode_rows``."""
         if block.num_rows <= _FEW_ROWS:
             return self.decode_rows(block)
-        parse = NativeParse(
-            block,
-            self._schema,
-            self._readings,
-            doubtful=unsafe_rows(block, self._max_depth),
-            unknown=self._unknown,
-        )
-        pieces = list(parse.pieces())
-        self._readings = parse.readings
+        fitted = TemplateParse(block, self._schema, self._templates, unknown=self._unknown, max_depth=self._max_depth)
+        self._templates = fitted.templates
+        pieces = fitted.pieces
+        rest = np.flatnonzero(fitted.left)
+        if len(rest) > max(_FEW_ROWS, block.num_rows // _FEW_LEFT):
+            pieces += self._parse_natively(block, rest)
         left = np.ones(block.num_rows, np.bool_)
         for piece in pieces:
             left[piece.rows] = False
         return self._decode(block, pieces, rows=np.flatnonzero(left))
+
+    def _parse_natively(self, block: RawBlock, rows: Int64Array) -> list[Piece]:
+        """Those of ``rows`` that the native parser takes and that are valid."""
+        some = block if len(rows) == block.num_rows else _only(block, rows)
+        parse = NativeParse(
+            some,
+            self._schema,
+            self._readings,
+            doubtful=unsafe_rows(some, self._max_depth),
+            unknown=self._unknown,
+        )
+        pieces = list(parse.pieces())
+        self._readings = parse.readings
+        return pieces if some is block else [Piece(rows[piece.rows], piece.batch) for piece in pieces]
 
     def decode_rows(self, block: RawBlock) -> DecodedBlock:
         """The same row by row: *defines* what is accepted and which faults a row has."""
@@ -93,3 +108,11 @@ class JsonLinesDecoder:
             batch = batch_of_rows(accepted, self._schema)
             pieces = [*pieces, Piece(np.array(accepted_rows, np.int64), batch)]
         return assemble(block, pieces, rejections=rejections, schema=self._schema)
+
+
+def _only(block: RawBlock, rows: Int64Array) -> RawBlock:
+    """``rows`` of ``block`` as a block of their own, at no place of any file."""
+    payloads = [block.payload(row) for row in rows.tolist()]
+    ends = np.cumsum([len(payload) + 1 for payload in payloads]) - 1
+    starts = np.append(0, ends[:-1] + 1)
+    return RawBlock(block.uri, 0, b"\n".join(payloads), starts, ends)

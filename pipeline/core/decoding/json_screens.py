@@ -48,6 +48,13 @@ def unsafe_rows(block: RawBlock, max_depth: int) -> BoolArray:
     return unsafe
 
 
+def non_utf8_rows(block: RawBlock) -> BoolArray:
+    """Rows that are not UTF-8, shape (rows,)."""
+    marked: BoolArray = np.zeros(block.num_rows, np.bool_)
+    _mark_at(block, _non_utf8_positions(block), marked)
+    return marked
+
+
 def _not_braced(block: RawBlock, array: npt.NDArray[np.uint8]) -> BoolArray:
     first = np.minimum(block.starts, len(array) - 1)
     unbraced: BoolArray = (

@@ -23,6 +23,7 @@ from pipeline.core.messages import Message
 from pipeline.core.reasons import Reason
 from pipeline.core.records import DecodedBlock, Fault, Int64Array, RawBlock
 from pipeline.core.schema import Schema
+from pipeline.core.settings import InputSettings
 
 _JOINED_BYTES = 64 << 20  # more payloads than this at once are decoded in several blocks
 
@@ -96,6 +97,19 @@ class JsonPayloads:
             rows=np.concatenate([part.rows for part in parts] or [np.zeros(0, np.int64)]),
             refused=refused,
         )
+
+
+def make_payload_decoder(settings: InputSettings, schema: Schema, *, avro_schema: str = "") -> PayloadDecoder:
+    """The decoder of payloads in ``settings.format`` (``json`` or ``avro``), judging them by ``schema``.
+
+    ``avro_schema`` is the JSON text of the schema that avro payloads were written with. Raises UsageError where it
+    cannot be used.
+    """
+    if settings.format == "avro":
+        from pipeline.core.decoding.avro_datum import AvroPayloads
+
+        return AvroPayloads(schema, settings.decoding, avro_schema)
+    return JsonPayloads(schema, settings.decoding)
 
 
 def refused_unread(payloads: Sequence[bytes], max_bytes: int) -> dict[int, Faults]:

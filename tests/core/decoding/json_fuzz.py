@@ -14,7 +14,7 @@ import sys
 
 from pipeline.core.decoding.json_lines import JsonLinesDecoder
 from pipeline.core.records import Split
-from tests.core.decoding.json_cases import BAD_BYTES, SCHEMAS, TOKENS, check_laws, mutated, random_rows
+from tests.core.decoding.json_cases import BAD_BYTES, SCHEMAS, TOKENS, check_laws, good_row, mutated, random_rows
 
 COMPARED = 4
 
@@ -24,6 +24,9 @@ def fuzzed_file(rng: random.Random, name: str) -> bytes:
     if rng.random() < 0.05:
         return rng.randbytes(rng.randrange(200))
     rows = random_rows(rng, SCHEMAS[name], rng.randrange(10, 24))
+    if rng.random() < 0.3:  # rows of one form, some of them changed
+        row = rng.choice((good_row(rng, SCHEMAS[name]), rng.choice(rows)))
+        rows = [mutated(rng, row) if rng.random() < 0.2 else row for _ in range(20)]
     for _ in range(rng.randrange(3)):
         token = rng.choice(TOKENS).encode()
         rows.insert(rng.randrange(len(rows)), token * rng.choice((1, 1, 2, 300)))
