@@ -1,0 +1,178 @@
+"""Dead letters of a stream: gathered, then published to the topic, and archived as Avro files that ``dlq`` reads."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import apache_beam as beam
+from apache_beam.coders import BytesCoder
+from apache_beam.metrics import Metrics
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.utils.timestamp import Timestamp
+
+from pipeline.core.archive import write_archive
+from pipeline.core.codec import decode_letter
+from pipeline.core.dead_letter import DeadLetter
+from pipeline.core.names import LettersName
+from pipeline.transforms import files, names
+from pipeline.transforms.streaming_buffer import Buffer, Held, Limits, Now, wall_clock
+from pipeline.transforms.streaming_windows import write_aside
+
+PUBLISH_LIMITS = Limits(rows=1000, size_bytes=8 << 20, wait_seconds=1.0)
+ARCHIVE_ROWS, ARCHIVE_BYTES = 50_000, 32 << 20
+
+
+@dataclass(frozen=True)
+class LetterSettings:
+    """Where dead letters go: ``topic`` and ``archive`` (a folder) may be empty, but not both.
+
+    ``spill`` is the folder for payloads that are too large to travel.
+    """
+
+    topic: str
+    archive: str
+    spill: str
+    archive_wait_seconds: float = 60.0
+
+
+class LetterPublisher(Protocol):
+    """Publishes dead letters; raises OSError or the client's own error where that goes on failing."""
+
+    def publish(self, letters: Sequence[DeadLetter]) -> int:
+        """Publish all of them; returns how many."""
+        ...
+
+
+MakePublisher = Callable[[LetterSettings], LetterPublisher]
+
+
+def make_publisher(settings: LetterSettings) -> LetterPublisher:
+    """The publisher of a job's topic."""
+    from pipeline.transforms.publisher import TopicPublisher
+
+    return TopicPublisher(settings.topic, spill=settings.spill)
+
+
+class _GatherLetters(beam.DoFn):  # type: ignore[misc]
+    """(key, dead letter) -> whatever ``give_out`` makes of many of them.
+
+    State puts a shuffle before the side effect: what a letter says is fixed by then, so that a retry repeats it.
+    """
+
+    BUFFER = BagStateSpec(names.BUFFER, BytesCoder())
+    FILL = ReadModifyWriteStateSpec(names.FILL, BytesCoder())
+    WAIT = TimerSpec(names.WAIT, TimeDomain.REAL_TIME)
+    LAST = TimerSpec(names.LAST, TimeDomain.WATERMARK)
+
+    def __init__(self, limits: Limits, now: Now) -> None:
+        self._limits, self._now = limits, now
+
+    def wanted(self) -> bool:
+        """Whether this job has such a destination; without it letters end here."""
+        raise NotImplementedError
+
+    def give_out(self, letters: Sequence[DeadLetter]) -> Iterator[str]:
+        """Do it; may be repeated with the same letters, or with some of them."""
+        raise NotImplementedError
+
+    def process(  # noqa: PLR0917, state and timers come as parameters
+        self,
+        element: tuple[int, bytes],
+        timestamp: Timestamp = beam.DoFn.TimestampParam,
+        bag: Any = beam.DoFn.StateParam(BUFFER),
+        fill: Any = beam.DoFn.StateParam(FILL),
+        wait: Any = beam.DoFn.TimerParam(WAIT),
+        last: Any = beam.DoFn.TimerParam(LAST),
+    ) -> Iterator[str]:
+        """Hold a letter back, or give out all that were held back with it."""
+        if not self.wanted():
+            return
+        buffer = Buffer(bag, fill, wait=wait, last=last, limits=self._limits)
+        held = buffer.add(element[1], rows=1, timestamp=timestamp, now=self._now)
+        if held:
+            yield from self._give_out(held)
+
+    @on_timer(WAIT)  # type: ignore[untyped-decorator]
+    def on_wait(
+        self,
+        bag: Any = beam.DoFn.StateParam(BUFFER),
+        fill: Any = beam.DoFn.StateParam(FILL),
+        wait: Any = beam.DoFn.TimerParam(WAIT),
+        last: Any = beam.DoFn.TimerParam(LAST),
+    ) -> Iterator[str]:
+        """The wait is over."""
+        held = Buffer(bag, fill, wait=wait, last=last, limits=self._limits).take()
+        if held:
+            yield from self._give_out(held)
+
+    @on_timer(LAST)  # type: ignore[untyped-decorator]
+    def on_last(
+        self,
+        bag: Any = beam.DoFn.StateParam(BUFFER),
+        fill: Any = beam.DoFn.StateParam(FILL),
+        wait: Any = beam.DoFn.TimerParam(WAIT),
+        last: Any = beam.DoFn.TimerParam(LAST),
+    ) -> Iterator[str]:
+        """The end of time, which is a drain."""
+        yield from self.on_wait(bag, fill, wait, last)
+
+    def _give_out(self, held: Held) -> Iterator[str]:
+        yield from self.give_out([decode_letter(data) for data in sorted(held.items)])
+
+
+class PublishLetters(_GatherLetters):
+    """(key, dead letter) -> nothing; each is published to the topic, at least once, under its own ``dlq_id``."""
+
+    def __init__(self, settings: LetterSettings, make: MakePublisher, now: Now = wall_clock) -> None:
+        super().__init__(PUBLISH_LIMITS, now)
+        self._settings, self._make = settings, make
+        self._publisher: LetterPublisher | None = None
+
+    def setup(self) -> None:
+        """Make what cannot be pickled."""
+        self._published = Metrics.counter(names.NAMESPACE, names.LETTERS_PUBLISHED)
+
+    def wanted(self) -> bool:
+        """Whether there is a topic."""
+        return bool(self._settings.topic)
+
+    def give_out(self, letters: Sequence[DeadLetter]) -> Iterator[str]:
+        """Publish. Raises what the publisher raises: the bundle is tried again."""
+        if self._publisher is None:
+            self._publisher = self._make(self._settings)
+        self._publisher.publish(letters)
+        self._published.inc(len(letters))
+        return iter(())
+
+
+class ArchiveLetters(_GatherLetters):
+    """(key, dead letter) -> the URI of the archive file that holds it."""
+
+    def __init__(self, settings: LetterSettings, now: Now = wall_clock) -> None:
+        super().__init__(Limits(ARCHIVE_ROWS, ARCHIVE_BYTES, settings.archive_wait_seconds), now)
+        self._settings = settings
+
+    def setup(self) -> None:
+        """Make what cannot be pickled."""
+        self._archived = Metrics.counter(names.NAMESPACE, names.LETTERS_ARCHIVED)
+
+    def wanted(self) -> bool:
+        """Whether there is an archive."""
+        return bool(self._settings.archive)
+
+    def give_out(self, letters: Sequence[DeadLetter]) -> Iterator[str]:
+        """Write one file, named after its content. Raises OSError for storage faults."""
+        stream = io.BytesIO()
+        write_archive(stream, letters)
+        data = stream.getvalue()
+        name = str(LettersName(hashlib.sha256(data).hexdigest()[:16]))
+        uri = files.join(self._settings.archive, name)
+        if files.size_of(uri) != len(data):  # else an earlier attempt wrote just this
+            write_aside(self._settings.archive, name, data)
+        self._archived.inc(len(letters))
+        yield uri
