@@ -1,0 +1,1 @@
+"""The running job: launching, updating, resizing and stopping it, through a port to the Dataflow API."""
