@@ -13,6 +13,9 @@ from typing import Any
 from pipeline.core.errors import UsageError
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?"
+_SIZE = r"([0-9]+(\.[0-9]+)?) ?([bB]|[kKmMgG][iI]?[bB]|)"
+_COUNT, _SEED = "[0-9]{1,18}", "[0-9]{1,19}"
 
 
 def byte_size(text: str) -> int:
@@ -20,9 +23,8 @@ def byte_size(text: str) -> int:
 
     Raises argparse.ArgumentTypeError for anything else, and for less than one byte.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    unit = _UNITS.get(match.group(2).upper()) if match else None
-    size = float(match.group(1)) * unit if match and unit else 0.0
+    match = re.fullmatch(_SIZE, text)
+    size = float(match[1]) * _UNITS[match[3].upper()] if match else 0.0
     if not 1 <= size < 2**63:
         raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a size; write for example 134217728, 128MiB or 1.5GB")
     return int(size)
@@ -30,17 +32,14 @@ def byte_size(text: str) -> int:
 
 def count(text: str) -> int:
     """A whole number of at least 1; raises argparse.ArgumentTypeError otherwise."""
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
+    if not re.fullmatch(_COUNT, text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def positive(text: str) -> float:
     """A finite number above 0; raises argparse.ArgumentTypeError otherwise."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
+    value = float(text) if re.fullmatch(_NUMBER, text) else 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
@@ -48,10 +47,7 @@ def positive(text: str) -> float:
 
 def fraction(text: str) -> float:
     """A number from 0 to 1; raises argparse.ArgumentTypeError otherwise."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    value = float(text) if re.fullmatch(_NUMBER, text) else -1.0
     if not 0.0 <= value <= 1.0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a fraction; write a number from 0 to 1")
     return value
@@ -73,14 +69,27 @@ def words(text: str) -> tuple[str, ...]:
 
 def seed_number(text: str) -> int:
     """A seed from 0 to 2**63 - 1; raises argparse.ArgumentTypeError otherwise."""
-    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) >= 2**63:
+    if not re.fullmatch(_SEED, text) or int(text) >= 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a seed; write a whole number from 0 to 2**63-1")
     return int(text)
 
 
+PATTERNS: dict[Callable[[str], Any], str] = {
+    byte_size: _SIZE,
+    count: _COUNT,
+    positive: _NUMBER,
+    fraction: _NUMBER,
+    seed_number: _SEED,
+}
+"""A regular expression for each type of text that has one; what does not match it is refused."""
+
+
 @dataclass(frozen=True)
 class Option:
-    """One flag: ``--name``, its type, default and help; ``flag`` options take no value, ``many`` may be repeated."""
+    """One flag: ``--name``, its type, default and help; ``flag`` options take no value, ``many`` may be repeated.
+
+    ``pattern`` is a regular expression for the texts that it takes, where a template should check them beforehand.
+    """
 
     name: str
     help: str
@@ -91,6 +100,7 @@ class Option:
     many: bool = False
     flag: bool = False
     metavar: str | None = None
+    pattern: str | None = None
 
 
 def add_options(parser: Any, options: Iterable[Option], *, enforce: bool = True) -> None:

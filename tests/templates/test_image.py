@@ -1,0 +1,218 @@
+"""The image: what the Dockerfile says, its Python layer built from the lock, its launchers run, its build commands."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fakes.cli import ROOT, Done, python
+from fakes.gcs import storage_emulator
+
+from pipeline.options import template as templates
+
+DOCKERFILE = (ROOT / "templates" / "Dockerfile").read_text()
+LOCK = (ROOT / "templates" / "requirements.lock").read_text()
+TEMPLATES = [one.name for one in templates.TEMPLATES]
+
+
+def pins(lock: str) -> dict[str, str]:
+    return {match[1].lower().replace("_", "-"): match[2] for match in re.finditer(r"(?m)^([\w.\[\]-]+)==(\S+)", lock)}
+
+
+def test_everything_that_is_copied_exists():
+    copied = [match[1].split()[:-1] for match in re.finditer(r"(?m)^COPY (?!--from)(.+)$", DOCKERFILE)]
+    assert len(copied) >= 6
+    for path in (path for paths in copied for path in paths):
+        assert (ROOT / path).exists(), path
+        top = path.split("/")[0]
+        assert f"!{top}" in (ROOT / ".dockerignore").read_text().splitlines(), f"{path} does not reach the builder"
+
+
+def test_beam_of_the_workers_is_beam_of_the_lock():
+    assert re.search(r"ARG BEAM_VERSION=(\S+)", DOCKERFILE)[1] == pins(LOCK)["apache-beam"]
+
+
+def test_nothing_is_downloaded_when_a_job_starts():
+    assert not re.search(r"(?m)^\s*[^#\n]*FLEX_TEMPLATE_PYTHON_REQUIREMENTS_FILE", DOCKERFILE)
+    assert "--require-hashes" in DOCKERFILE
+
+
+def test_locks_pin_by_hash_and_name_no_index():
+    for name in ("requirements.lock", "templates/requirements.lock"):
+        lock = (ROOT / name).read_text()
+        entries = re.split(r"(?m)^(?=\w)", lock)[1:]
+        assert len(entries) > 100
+        assert all("--hash=sha256:" in entry for entry in entries)
+        assert not re.search(r"https?://|--(extra-)?index|--find-links|--trusted", lock)
+
+
+def test_the_image_has_the_versions_that_the_tests_ran_with():
+    tested, image = pins((ROOT / "requirements.lock").read_text()), pins(LOCK)
+    assert image.items() <= tested.items()
+    assert not {"pytest", "ruff", "mypy", "hypothesis"} & set(image)
+    for name in ("apache-beam", "pyarrow", "numpy", "tensorflow", "tensorflow-transform"):
+        assert importlib.metadata.version(name) == image[name]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_launcher_is_short_and_answers_help(template):
+    path = ROOT / "templates" / template / "launcher.py"
+    assert len(path.read_text().splitlines()) < 30
+    done = python(str(path), "--help")
+    assert done.code == 0, done.err
+    assert "example:" in done.out
+
+
+def build(*words: str, **environment: str) -> Done:
+    return python("scripts/build_template.py", *words, env=environment)
+
+
+WHERE = ("--repository", "europe-west4-docker.pkg.dev/my-project/headrace", "--templates", "gs://my-bucket/templates")
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_commands_are_printed_and_nothing_is_done(template):
+    done = build(template, *WHERE, "--tag=1.0", "--builder=docker", "--print_only", PATH="")
+    assert done.code == 0, done.err
+    first, push, spec = done.out.splitlines()
+    image = f"europe-west4-docker.pkg.dev/my-project/headrace/headrace-{template}:1.0"
+    assert first.startswith("docker build --platform linux/amd64 --file templates/Dockerfile")
+    assert f"--build-arg TEMPLATE={template}" in first
+    assert f"--build-arg IMAGE={image}" in first
+    assert push == f"docker push {image}"
+    assert f"gs://my-bucket/templates/headrace-{template}.json" in spec
+
+
+def test_cloud_build_is_told_the_same_arguments():
+    done = build("batch", *WHERE, "--tag=1.0", "--builder=cloud", "--print_only")
+    assert done.code == 0, done.err
+    assert "#     - 'TEMPLATE=batch'" in done.out
+    assert "gcloud builds submit . --config cloudbuild.yaml" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing", *WHERE), "invalid choice"),
+        (("batch", *WHERE[:2]), "--templates"),
+        (("batch", "--repository", "x;rm", *WHERE[2:]), "is no repository"),
+        (("batch", *WHERE[:2], "--templates", "/tmp"), "gs://"),
+        (("batch", *WHERE, "--tag=a b"), "is no tag"),
+    ],
+)
+def test_bad_usage_of_the_build_is_exit_2(words, said):
+    done = build(*words)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_missing_program_is_named():
+    done = build("batch", *WHERE, "--builder=docker", PATH="")
+    assert done.code == 2
+    assert "docker and gcloud" in done.err
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_gcloud_accepts_the_specification(template, tmp_path):
+    if shutil.which("gcloud") is None:
+        pytest.skip("gcloud is not installed; it checks a template's specification")
+    *_, command = build(template, *WHERE, "--tag=1.0", "--builder=docker", "--print_only").out.splitlines()
+    done = subprocess.run(
+        [*command.split(), "--print-only", "--format=json"],
+        cwd=ROOT,
+        env=os.environ
+        | {
+            "CLOUDSDK_CONFIG": str(tmp_path),
+            "CLOUDSDK_CORE_PROJECT": "proj",
+            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    specification = json.loads(said) if isinstance(said, str) else said
+    written = json.loads((ROOT / "templates" / template / "metadata.json").read_text())
+    assert [p["name"] for p in specification["metadata"]["parameters"]] == [p["name"] for p in written["parameters"]]
+
+
+COMPILE = (
+    "--runner=DataflowRunner",
+    "--project=test-proj",
+    "--region=europe-west4",
+    "--job_name=compiled",
+    "--dry_run=True",
+    "--sdk_location=container",
+    "--sdk_container_image=europe-west4-docker.pkg.dev/p/r/headrace-batch:1.0",
+)
+
+
+@pytest.mark.slow
+def test_the_images_python_layer_builds_from_the_lock_and_compiles_a_job(tmp_path):
+    """What the Dockerfile does after FROM, in a virtual environment, where no Docker engine runs."""
+    image = tmp_path / "image"
+    for folder in ("pipeline", "dlq_replay", "templates"):
+        shutil.copytree(ROOT / folder, image / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "README.md"):
+        shutil.copy(ROOT / name, image)
+    lock = image / "templates" / "requirements.lock"
+    subprocess.run([sys.executable, "-m", "venv", image / "venv"], check=True)
+    interpreter = image / "venv" / "bin" / "python"
+    pip = (interpreter, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    for words in (
+        (*pip, "install", "--require-hashes", "--requirement", lock),
+        (*pip, "install", "--no-deps", "--no-build-isolation", "."),
+        (*pip, "check"),
+        (interpreter, "-c", "import apache_beam, tensorflow_transform, pipeline.main, dlq_replay"),
+        *((interpreter, f"templates/{name}/launcher.py", "--help") for name in TEMPLATES),
+    ):
+        done = subprocess.run(list(map(str, words)), cwd=image, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    shutil.rmtree(image / "pipeline")  # the installed package must do
+    with storage_emulator(tmp_path) as bucket:
+        done = _compile(interpreter, image / "templates" / "batch" / "launcher.py", bucket)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["run_id"] == "compiled"
+
+
+def _compile(interpreter: Path, launcher: Path, bucket: str) -> subprocess.CompletedProcess[str]:
+    """Let a launcher make a job of the batch template, with everything on gs://.
+
+    Without an analysis: TensorFlow's own gs:// cannot be pointed at an emulator.
+    """
+    from pipeline.transforms import files
+
+    schema = b'feature { name: "a" type: INT presence { min_fraction: 1 } value_count { min: 1 max: 1 } }\n'
+    files.write_bytes(f"{bucket}/schema.pbtxt", schema)
+    files.write_bytes(f'{bucket}/in/a,b="1".jsonl', b'{"a": 1}\n')
+    files.write_bytes(f"{bucket}/temp/x", b"")
+    given = (
+        f'--input={bucket}/in/a,b="1".jsonl',
+        f"--schema={bucket}/schema.pbtxt",
+        f"--output={bucket}/out",
+        f"--dead_letters={bucket}/dead",
+        "--run_id=compiled",
+        "--csv_multiline=false",
+        f"--temp_location={bucket}/temp",
+        f"--staging_location={bucket}/staging",
+        f"--template_location={bucket}/staging/template",
+    )
+    command = [str(interpreter), str(launcher), *given, *COMPILE]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.mark.slow
+def test_a_launcher_submits_and_returns_without_waiting(tmp_path):
+    with storage_emulator(tmp_path) as bucket:
+        done = _compile(Path(sys.executable), ROOT / "templates" / "batch" / "launcher.py", bucket)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["run_id"] == "compiled"
