@@ -139,6 +139,12 @@ class Lane:
         """Whether ``key`` was done before and is only done again because of ``force``."""
         return key in self._before
 
+    @property
+    def claimed(self) -> int:
+        """The number of this worker's open claim: no other claim of the lane ever has it."""
+        assert self._mine is not None  # after a claim that granted something, and before ``finish``
+        return self._mine
+
     def claim(self, keys: Sequence[Key]) -> list[Key]:
         """Claim those of ``keys`` that are not done yet, each once; waits while somebody else's claim is open.
 
