@@ -13,7 +13,7 @@ LAYERS = (
     ("pipeline.core",),
     ("pipeline.features",),
     ("pipeline.transforms",),
-    ("pipeline.jobs", "pipeline.ops", "pipeline.apart", "pipeline.preflight"),
+    ("pipeline.jobs", "pipeline.ops", "pipeline.apart", "pipeline.preflight", "pipeline.readiness"),
     ("dlq_replay",),
     ("pipeline.commands",),
     ("pipeline.main",),
