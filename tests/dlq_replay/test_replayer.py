@@ -155,8 +155,6 @@ def test_repairs_are_sent_and_what_they_could_not_do_is_counted():
     sent = Sent()
     fixes = parse_fixes("fixes: [{cast: {a: int}}]", "f")
     tally = replay([*LETTERS[:3], letter(9, payload=b"[]")], sent, {}, fixes=fixes)
-    assert [one.payload for one in sent.outgoing if one.payload != b"[]"] == sorted(
-        b'{"a":%d}' % i for i in range(3)
     assert {one.payload for one in sent.outgoing} == {b'{"a":0}', b'{"a":1}', b'{"a":2}', b"[]"}
     assert tally.changed == 3
     assert tally.unapplied == Counter({"cast a: the payload cannot be repaired by key: it is no JSON object": 1})
