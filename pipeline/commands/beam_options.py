@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
 from pipeline.core.errors import UsageError
-from pipeline.options import data, kinds
+from pipeline.options import data, kinds, stream
 from pipeline.transforms import files
 
 _LOCAL = "FnApiRunner"
@@ -23,11 +23,12 @@ _NEVER_MS = 30 * 24 * 3600 * 1000  # longer than any local run
 
 
 class HeadraceOptions(PipelineOptions):  # type: ignore[misc]
-    """Every flag of ``headrace run`` as a pipeline option, so that a flex template's parameters are the same names."""
+    """Every flag of ``run`` and ``stream`` as a pipeline option, so that a flex template's parameters are the same."""
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
-        kinds.add_options(parser, data.RUN_OPTIONS, enforce=False)
+        named = {option.name: option for option in (*stream.STREAM_OPTIONS, *data.RUN_OPTIONS)}
+        kinds.add_options(parser, named.values(), enforce=False)
 
 
 def split_known(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -41,7 +42,9 @@ def split_known(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return unknown, flags
 
 
-def pipeline_options(beam_arguments: Sequence[str], *, threads: int | None) -> PipelineOptions:
+def pipeline_options(
+    beam_arguments: Sequence[str], *, threads: int | None, default_runner: str = _LOCAL
+) -> PipelineOptions:
     """Options for a run: Beam's as given, and for a local run FnApiRunner with ``threads`` workers (default: cores).
 
     ``DirectRunner`` is a switch that may fetch another runner; a local run names its runner.
@@ -49,7 +52,7 @@ def pipeline_options(beam_arguments: Sequence[str], *, threads: int | None) -> P
     given = {argument.split("=", 1)[0] for argument in beam_arguments}
     flags = list(beam_arguments)
     if "--runner" not in given:
-        flags.append(f"--runner={_LOCAL}")
+        flags.append(f"--runner={default_runner}")
     if "--direct_num_workers" not in given:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         flags.append(f"--direct_num_workers={threads or cores or 1}")
@@ -66,7 +69,7 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     apache-beam 2.77.0: some of 600 elements missing after a GroupByKey in most runs with two workers).
     """
     direct = options.view_as(DirectOptions)
-    if _runner_name(options) != _LOCAL or direct.direct_running_mode == "multi_processing":
+    if runner_name(options) != _LOCAL or direct.direct_running_mode == "multi_processing":
         try:
             return beam.Pipeline(options=options)
         except ValueError as error:  # an unknown runner, or options that the runner needs
@@ -80,7 +83,7 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 def is_local(options: PipelineOptions) -> bool:
     """Whether the chosen runner works in this process or on this machine, so that we wait for it."""
-    return _runner_name(options) in LOCAL_RUNNERS
+    return runner_name(options) in LOCAL_RUNNERS
 
 
 @contextlib.contextmanager
@@ -96,5 +99,6 @@ def scratch_folder(options: PipelineOptions, staging: str) -> Iterator[str]:
         yield folder
 
 
-def _runner_name(options: PipelineOptions) -> str:
+def runner_name(options: PipelineOptions) -> str:
+    """The runner's name, without the module it lies in."""
     return str(options.get_all_options()["runner"]).split(".")[-1]

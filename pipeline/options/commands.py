@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.options import data, dlq
+from pipeline.options import data, dlq, preflight, stream
 from pipeline.options.kinds import Option
 
 
@@ -60,11 +60,38 @@ COMMANDS = (
         "--output out --dead_letters dead",
     ),
     Command(
+        ("stream",),
+        "Validate and transform the messages of a Pub/Sub subscription into TFRecord shards by windows of event time; "
+        "refused messages go to a dead-letter topic, an archive, or both.",
+        "stream",
+        stream.STREAM_OPTIONS,
+        takes_beam_options=True,
+        example="headrace stream --input_subscription projects/p/subscriptions/s --schema schema.pbtxt "
+        "--transform out/run=1/transform_fn --output gs://b/out --dead_letter_topic projects/p/topics/t",
+    ),
+    Command(
+        ("preflight",),
+        "Check before a launch that a job finds everything it needs: subscription, topics, folders, transform, "
+        "permissions. Takes the flags of 'headrace stream' or 'headrace run'; starts nothing.",
+        "preflight",
+        preflight.PREFLIGHT_OPTIONS,
+        takes_beam_options=True,
+        example="headrace preflight --create --input_topic projects/p/topics/in "
+        "--input_subscription projects/p/subscriptions/s --dead_letter_topic projects/p/topics/t --schema schema.pbtxt "
+        "--output gs://b/out",
+    ),
+    Command(
         ("verify",),
-        "Check a committed run: every shard, checksum, record and count against the manifest.",
+        "Check a committed run, or the windows of a stream: every shard, checksum, record and count against the "
+        "manifest.",
         "verify",
         (*data.VERIFY, *data.GENERAL),
-        ("run_dir", "1", "a run folder (OUTPUT/run=<id>), or an output folder, whose latest run is taken"),
+        (
+            "run_dir",
+            "1",
+            "a run (OUTPUT/run=<id>), a window (OUTPUT/window=<start>_<end>), or an output folder: its latest run, or "
+            "all its windows",
+        ),
         example="headrace verify out",
     ),
     Command(

@@ -7,6 +7,7 @@ time of a row, and what is late is decided here, by what is known of the waterma
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,7 +17,6 @@ import apache_beam as beam
 import google_crc32c
 from apache_beam.coders import BytesCoder
 from apache_beam.io.gcp.pubsub import PubsubMessage
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows, TimestampedValue
@@ -33,10 +33,10 @@ from pipeline.core.messages import (
     letter_of,
     make_message,
 )
-from pipeline.core.reasons import Reason
 from pipeline.core.windows import Clock
 from pipeline.transforms import files, names
 from pipeline.transforms.streaming_buffer import Buffer, Held, Limits, Now, wall_clock
+from pipeline.transforms.tally import Tally
 
 _MICROSECOND = timedelta(microseconds=1)
 _PACK_BYTES = 1 << 20
@@ -124,13 +124,11 @@ class KeyMessages(beam.DoFn):  # type: ignore[misc]
     def __init__(self, settings: StreamSettings) -> None:
         self._keys = settings.batch_keys
         self._rows = settings.max_batch_rows
-
-    def setup(self) -> None:
-        """Make what cannot be pickled."""
-        self._read = Metrics.counter(names.NAMESPACE, names.MESSAGES_READ)
+        self._tally = Tally()
 
     def start_bundle(self) -> None:
         """Nothing is kept from another bundle: it may have failed."""
+        self._tally.begin()
         self._packs: dict[int, _Pack] = {}
 
     def process(
@@ -141,7 +139,7 @@ class KeyMessages(beam.DoFn):  # type: ignore[misc]
         key = google_crc32c.value(message.message_id.encode("utf-8", "surrogatepass")) % self._keys
         pack = self._packs.setdefault(key, _Pack())
         pack.add(message, timestamp)
-        self._read.inc()
+        self._tally.add(names.MESSAGES_READ)
         if len(pack.messages) >= self._rows or pack.size_bytes >= _PACK_BYTES:
             del self._packs[key]
             yield TimestampedValue(pack.value(key), Timestamp(micros=pack.oldest))
@@ -151,6 +149,7 @@ class KeyMessages(beam.DoFn):  # type: ignore[misc]
         for key, pack in sorted(self._packs.items()):
             yield GlobalWindows.windowed_value(pack.value(key), timestamp=Timestamp(micros=pack.oldest))
         self._packs = {}
+        self._tally.done()
 
 
 class ProcessMessages(beam.DoFn):  # type: ignore[misc]
@@ -179,12 +178,20 @@ class ProcessMessages(beam.DoFn):  # type: ignore[misc]
     ) -> None:
         self._settings, self._make, self._now = settings, make, now
         self._fingerprint = schema_fingerprint
+        self._tally = Tally()
         self._limits = Limits(settings.max_batch_rows, settings.max_batch_bytes, settings.max_batch_wait_seconds)
 
     def setup(self) -> None:
         """Load the transform, once a process."""
         self._processor = shared_processor(self._settings, self._make)
-        self._count = _Counters()
+
+    def start_bundle(self) -> None:
+        """Count anew."""
+        self._tally.begin()
+
+    def finish_bundle(self) -> None:
+        """Let the counts of this bundle count."""
+        self._tally.done()
 
     def process(  # noqa: PLR0917, state and timers come as parameters
         self,
@@ -270,11 +277,18 @@ class ProcessMessages(beam.DoFn):  # type: ignore[misc]
                 f"{len(messages)} messages came in, {rows} rows and {len(processed.refused)} refusals came out: "
                 "nothing was passed on; this is a bug, please report it"
             )
-        self._count.batch(rows, processed.refused)
+        self._count(rows, processed.refused)
         for chunk in processed.chunks:
             yield TimestampedValue(((chunk.window_start, chunk.shard), encode_chunk(chunk)), held.oldest)
         for letter in self._letters(processed.refused):
             yield beam.pvalue.TaggedOutput(names.LETTERS, TimestampedValue(letter, held.oldest))
+
+    def _count(self, rows: int, refused: Sequence[RefusedMessage]) -> None:
+        self._tally.add(names.BATCHES)
+        self._tally.add(names.ROWS_WRITTEN, rows)
+        self._tally.add(names.ROWS_REJECTED, len(refused))
+        for reason, count in Counter(message.reason.value for message in refused).items():
+            self._tally.add(names.REJECTED_PREFIX + reason, count)
 
     def _letters(self, refused: Sequence[RefusedMessage]) -> Iterator[tuple[int, bytes]]:
         """Dead letters under their keys. From here they go through a shuffle, which keeps the time of failing."""
@@ -289,26 +303,6 @@ class ProcessMessages(beam.DoFn):  # type: ignore[misc]
                 redact_features=self._settings.redact_features,
             )
             yield google_crc32c.value(letter.dlq_id.encode()) % LETTER_KEYS, encode_letter(letter)
-
-
-class _Counters:
-    """The metrics of processing."""
-
-    def __init__(self) -> None:
-        self._batches = Metrics.counter(names.NAMESPACE, names.BATCHES)
-        self._written = Metrics.counter(names.NAMESPACE, names.ROWS_WRITTEN)
-        self._rejected = Metrics.counter(names.NAMESPACE, names.ROWS_REJECTED)
-        self._by_reason = {
-            reason: Metrics.counter(names.NAMESPACE, names.REJECTED_PREFIX + reason.value) for reason in Reason
-        }
-
-    def batch(self, rows: int, refused: Sequence[RefusedMessage]) -> None:
-        """Count one batch."""
-        self._batches.inc()
-        self._written.inc(rows)
-        self._rejected.inc(len(refused))
-        for message in refused:
-            self._by_reason[message.reason].inc()
 
 
 _SHARED: dict[StreamSettings, Processor] = {}

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
@@ -22,6 +21,7 @@ from pipeline.core.names import LettersName
 from pipeline.transforms import files, names
 from pipeline.transforms.streaming_buffer import Buffer, Held, Limits, Now, wall_clock
 from pipeline.transforms.streaming_windows import write_aside
+from pipeline.transforms.tally import Tally
 
 PUBLISH_LIMITS = Limits(rows=1000, size_bytes=8 << 20, wait_seconds=1.0)
 ARCHIVE_ROWS, ARCHIVE_BYTES = 50_000, 32 << 20
@@ -71,6 +71,15 @@ class _GatherLetters(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, limits: Limits, now: Now) -> None:
         self._limits, self._now = limits, now
+        self.tally = Tally()
+
+    def start_bundle(self) -> None:
+        """Count anew."""
+        self.tally.begin()
+
+    def finish_bundle(self) -> None:
+        """Let the counts of this bundle count."""
+        self.tally.done()
 
     def wanted(self) -> bool:
         """Whether this job has such a destination; without it letters end here."""
@@ -133,10 +142,6 @@ class PublishLetters(_GatherLetters):
         self._settings, self._make = settings, make
         self._publisher: LetterPublisher | None = None
 
-    def setup(self) -> None:
-        """Make what cannot be pickled."""
-        self._published = Metrics.counter(names.NAMESPACE, names.LETTERS_PUBLISHED)
-
     def wanted(self) -> bool:
         """Whether there is a topic."""
         return bool(self._settings.topic)
@@ -146,7 +151,7 @@ class PublishLetters(_GatherLetters):
         if self._publisher is None:
             self._publisher = self._make(self._settings)
         self._publisher.publish(letters)
-        self._published.inc(len(letters))
+        self.tally.add(names.LETTERS_PUBLISHED, len(letters))
         return iter(())
 
 
@@ -156,10 +161,6 @@ class ArchiveLetters(_GatherLetters):
     def __init__(self, settings: LetterSettings, now: Now = wall_clock) -> None:
         super().__init__(Limits(ARCHIVE_ROWS, ARCHIVE_BYTES, settings.archive_wait_seconds), now)
         self._settings = settings
-
-    def setup(self) -> None:
-        """Make what cannot be pickled."""
-        self._archived = Metrics.counter(names.NAMESPACE, names.LETTERS_ARCHIVED)
 
     def wanted(self) -> bool:
         """Whether there is an archive."""
@@ -174,5 +175,5 @@ class ArchiveLetters(_GatherLetters):
         uri = files.join(self._settings.archive, name)
         if files.size_of(uri) != len(data):  # else an earlier attempt wrote just this
             write_aside(self._settings.archive, name, data)
-        self._archived.inc(len(letters))
+        self.tally.add(names.LETTERS_ARCHIVED, len(letters))
         yield uri

@@ -15,7 +15,6 @@ from typing import Any
 import apache_beam as beam
 import google_crc32c
 from apache_beam.coders import BytesCoder, VarIntCoder
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.utils.timestamp import Timestamp
@@ -27,6 +26,7 @@ from pipeline.core.names import MANIFEST, WindowShardName, aside_name
 from pipeline.core.records import Json
 from pipeline.core.windows import SPLIT, WindowManifest, window_name
 from pipeline.transforms import files, names
+from pipeline.transforms.tally import Tally
 
 _TICK_US = 1000  # timers are kept to the millisecond
 
@@ -82,11 +82,15 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, settings: WindowSettings) -> None:
         self._settings = settings
+        self._tally = Tally()
 
-    def setup(self) -> None:
-        """Make what cannot be pickled."""
-        self._shards = Metrics.counter(names.NAMESPACE, names.SHARDS_WRITTEN)
-        self._bytes = Metrics.counter(names.NAMESPACE, names.BYTES_WRITTEN)
+    def start_bundle(self) -> None:
+        """Count anew."""
+        self._tally.begin()
+
+    def finish_bundle(self) -> None:
+        """Let the counts of this bundle count."""
+        self._tally.done()
 
     def process(
         self,
@@ -124,8 +128,8 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
 
     def _write(self, key: tuple[int, int], held: Sequence[bytes]) -> tuple[int, bytes]:
         entry = write_shard(self._settings, key, held)
-        self._shards.inc()
-        self._bytes.inc(entry.size_bytes)
+        self._tally.add(names.SHARDS_WRITTEN)
+        self._tally.add(names.BYTES_WRITTEN, entry.size_bytes)
         return key[0], encode_entry(entry)
 
 
@@ -179,10 +183,15 @@ class CommitWindow(beam.DoFn):  # type: ignore[misc]
 
     def __init__(self, settings: WindowSettings) -> None:
         self._settings = settings
+        self._tally = Tally()
 
-    def setup(self) -> None:
-        """Make what cannot be pickled."""
-        self._committed = Metrics.counter(names.NAMESPACE, names.WINDOWS_COMMITTED)
+    def start_bundle(self) -> None:
+        """Count anew."""
+        self._tally.begin()
+
+    def finish_bundle(self) -> None:
+        """Let the counts of this bundle count."""
+        self._tally.done()
 
     def process(
         self,
@@ -225,5 +234,5 @@ class CommitWindow(beam.DoFn):  # type: ignore[misc]
         data = manifest.to_json()
         if data != there:
             write_aside(self._settings.folder(start), MANIFEST, data)
-            self._committed.inc()
+            self._tally.add(names.WINDOWS_COMMITTED)
             yield uri
