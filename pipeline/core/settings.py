@@ -59,6 +59,6 @@ class BuildSettings:
     layout: str = "rows"
     rows_per_record: int = 256
     compression: Compression = "none"
-    batch_rows: int = 8192
+    batch_rows: int = 1 << 17
     allow_non_finite: bool = False
     redact_features: frozenset[str] = frozenset()

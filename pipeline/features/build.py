@@ -30,6 +30,10 @@ from pipeline.features.layouts import Layout
 from pipeline.features.rows import RowWork
 from pipeline.features.transformer import RowTransformer
 
+_BATCH_BYTES = 32 << 20  # what goes through the graph at once: few calls, and little memory for any width of a row
+ENCODED_RECORDS = 8192
+"""What is encoded at once: stays in the processor's cache."""
+
 
 @dataclass
 class DecodedTask:
@@ -173,6 +177,11 @@ def split_indices(settings: BuildSettings, decoded: DecodedTask) -> Int64Array:
     return assign_splits(hashes, settings.splits, settings.seed)
 
 
+def rows_within(batch: pa.RecordBatch, size: int) -> int:
+    """How many rows of ``batch`` take about ``size`` bytes; at least one."""
+    return max(1, size * batch.num_rows // max(1, int(batch.nbytes)))
+
+
 def regroup(chunks: Iterable[TransformedChunk], size: int) -> Iterator[TransformedChunk]:
     """The same rows in chunks of multiples of ``size`` rows; only the last chunk of a split may be another number."""
     waiting: list[TransformedChunk] = []
@@ -215,9 +224,12 @@ class Encoder:
         Rows that the transform or the encoder fails on are narrowed down and refused in ``decoded``.
         """
         size = self._work.layout.rows_per_record
+        step = ENCODED_RECORDS * size
         for chunk in regroup(self.transform(decoded, seed=seed), size):
-            for rows, records in self._work.encode(chunk.batch, chunk.rows, decoded.reject):
-                yield EncodedChunk(chunk.split, len(rows), records, size)
+            for at in range(0, len(chunk.rows), step):
+                part, named = chunk.batch.slice(at, step), chunk.rows[at : at + step]
+                for rows, records in self._work.encode(part, named, decoded.reject):
+                    yield EncodedChunk(chunk.split, len(rows), records, size)
 
     def transform(self, decoded: DecodedTask, *, seed: int) -> Iterator[TransformedChunk]:
         """The rows split by split, in a permuted order unless the shuffle is ``none``, transformed."""
@@ -226,7 +238,8 @@ class Encoder:
             rows = np.flatnonzero(split_of == index)
             if self._settings.shuffle != "none":
                 rows = rows[permutation(len(rows), seed + index)]
-            for start in range(0, len(rows), self._settings.batch_rows):
-                part = rows[start : start + self._settings.batch_rows]
+            step = min(self._settings.batch_rows, rows_within(decoded.batch, _BATCH_BYTES))
+            for start in range(0, len(rows), step):
+                part = rows[start : start + step]
                 for done, output in self._work.transform(decoded.batch.take(pa.array(part)), part, decoded.reject):
                     yield TransformedChunk(name, done, output)

@@ -21,6 +21,7 @@ from pipeline.core.records import Int64Array, Rejection, ShardPart, Task, TaskRe
 from pipeline.core.seeds import mix64, seed_of
 from pipeline.core.settings import BuildSettings
 from pipeline.features.build import (
+    ENCODED_RECORDS,
     DecodedTask,
     EncodedChunk,
     Encoder,
@@ -294,7 +295,7 @@ class WriteBucket(beam.DoFn):  # type: ignore[misc]
     ) -> Iterator[EncodedChunk]:
         layout = layout_of(self._settings, shared_transformer(self._settings, artefact))
         size = layout.rows_per_record
-        step = max(self._settings.batch_rows // size, 1) * size
+        step = ENCODED_RECORDS * size
         for at in range(0, len(order), step):
             rows = order[at : at + step]
             yield EncodedChunk(split, len(rows), layout.encode_array(batch.take(pa.array(rows))), size)

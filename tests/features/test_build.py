@@ -21,6 +21,7 @@ from pipeline.core.progress import Progress
 from pipeline.core.reasons import Reason
 from pipeline.core.records import Fault, InputFile, Split, Task
 from pipeline.core.settings import BuildSettings, InputSettings
+from pipeline.features import build as building
 from pipeline.features.build import (
     Encoder,
     TransformedChunk,
@@ -28,6 +29,7 @@ from pipeline.features.build import (
     estimate_output_ratio,
     key_hashes,
     regroup,
+    rows_within,
     split_indices,
 )
 from pipeline.features.layouts import RowsLayout, estimate_row_bytes
@@ -114,6 +116,21 @@ def test_decoding_accounts_for_every_byte_and_row(counts, splits):
         decoded.rows_read,
         len(decoded.rejections),
     )
+
+
+def test_rows_that_go_through_the_graph_at_once_are_bounded_in_bytes():
+    batch = pa.RecordBatch.from_pydict({"n": np.arange(1000)})
+    assert rows_within(batch, 80) == 10
+    assert rows_within(batch, 1) == 1
+    assert rows_within(batch.slice(0, 0), 80) == 1
+
+
+def test_what_is_transformed_or_encoded_at_once_does_not_show(monkeypatch):
+    wanted = encode(decoded_of(text_of(50)))
+    monkeypatch.setattr(building, "ENCODED_RECORDS", 3)
+    assert encode(decoded_of(text_of(50)), batch_rows=20) == wanted
+    monkeypatch.setattr(building, "_BATCH_BYTES", 100)
+    assert encode(decoded_of(text_of(50)), batch_rows=1 << 17) == wanted
 
 
 def test_a_row_can_be_refused_after_all_with_its_bytes():
