@@ -1,12 +1,12 @@
 """Can a graph take the place of the running job's? Dataflow's rules, judged before anything is launched.
 
-The service compares step by step and moves state by step name. It refuses a step that is gone without a mapping, another
-coder, a side input that comes or goes, and what held state and does not any more; it takes new steps.
+The service compares step by step and moves state by step name. It refuses a step that is gone without a mapping,
+another coder, a side input that comes or goes, and what held state and does not any more; it takes new steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -172,9 +172,8 @@ def _changes(old: Json, new: Json) -> Iterator[str]:
 
 def _changed_coders(what: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
     """By tag; where there is one on both sides its tag does not matter."""
-    pairs: Iterable[tuple[str, str, str]]
     if len(old) == len(new) == 1:
-        pairs = [("", *old.values(), *new.values())]
+        pairs = [("", next(iter(old.values())), next(iter(new.values())))]
     else:
         pairs = [(f" {tag!r}", old[tag], new[tag]) for tag in sorted(old.keys() & new.keys())]
     for tag, before, after in pairs:

@@ -71,10 +71,8 @@ def _candidates(missing: Mapping[str, Json], added: Mapping[str, Json]) -> Itera
         for new in alike:
             score = difflib.SequenceMatcher(None, old, new).ratio()
             alone = len(alike) == 1 and sum(_same_work(other, before) for other in missing.values()) == 1
-            if before["stateful"] or before["source"]:
-                wanted = 0.0 if alone else _ALIKE
-            else:
-                wanted = _ALIKE_STATELESS
+            holds = before["stateful"] or before["source"]
+            wanted = _ALIKE_STATELESS if not holds else 0.0 if alone else _ALIKE
             if score >= wanted:
                 yield score + 1e-6, old, new
 
