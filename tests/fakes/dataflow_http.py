@@ -1,4 +1,4 @@
-"""The service of ``fakes.dataflow`` over plain HTTP, for our client, gcloud and Beam's runner alike; and faults by script.
+"""The service of ``fakes.dataflow`` over HTTP, for our client, gcloud and Beam's runner alike; and faults by script.
 
 A fault meets the next requests that match it, before or after the request is carried out: an answer that is lost after
 the launch is what makes a second launch dangerous.

@@ -98,7 +98,7 @@ def test_messages_and_metrics(service, client):
 
 
 def test_what_is_not_there_is_not_looked_for_again(service, client, waits):
-    with pytest.raises(ApiError, match="read job 2026-1: .*could not be found") as caught:
+    with pytest.raises(ApiError, match=r"read job 2026-1: .*could not be found") as caught:
         client.job("2026-1")
     assert (caught.value.code, waits) == (404, [])
 

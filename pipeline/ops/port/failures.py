@@ -1,4 +1,4 @@
-"""What went wrong with a call, in words: which permission, which quota, and whether the call may have been carried out."""
+"""What went wrong with a call, in words: which permission, which quota, and whether it may have been carried out."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PASSING = frozenset({0, 408, 429, 500, 502, 503, 504})
 """Codes that may be gone next time; 0 is no answer at all."""
 
 _NEEDS = {
-    "launch": "dataflow.jobs.create and iam.serviceAccounts.actAs on the worker service account (roles/dataflow.developer "
-    "and roles/iam.serviceAccountUser)",
+    "launch": "dataflow.jobs.create (roles/dataflow.developer) and iam.serviceAccounts.actAs on the worker service "
+    "account (roles/iam.serviceAccountUser)",
     "change": "dataflow.jobs.updateContents or dataflow.jobs.cancel (roles/dataflow.developer)",
     "read": "dataflow.jobs.get and dataflow.jobs.list (roles/dataflow.viewer)",
 }
