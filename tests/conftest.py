@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `fakes`, whatever pytest's import mode
@@ -13,6 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `fakes`, whatever pytest's
 from fakes.bench import Workbench, row_lines
 from fakes.cli import headrace
 from fakes.pubsub import pubsub, pubsub_emulator  # noqa: F401 fixtures for every test
+
+hypothesis.settings.register_profile("headrace", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("headrace")
 
 CASE_SCHEMA = """
 feature { name: "a" type: INT value_count { min: 1 max: 1 } presence { min_fraction: 1.0 } }

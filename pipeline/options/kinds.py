@@ -15,6 +15,8 @@ from pipeline.core.errors import UsageError
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?"
 _SIZE = r"([0-9]+(\.[0-9]+)?) ?([bB]|[kKmMgG][iI]?[bB]|)"
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = r"0|([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)"
 _COUNT, _SEED = "[0-9]{1,18}", "[0-9]{1,19}"
 
 
@@ -28,6 +30,17 @@ def byte_size(text: str) -> int:
     if not 1 <= size < 2**63:
         raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a size; write for example 134217728, 128MiB or 1.5GB")
     return int(size)
+
+
+def duration(text: str) -> float:
+    """Seconds in ``text``: a number with a unit, e.g. ``500ms``, ``90s``, ``10m``, ``1.5h``, ``7d``, and ``0``.
+
+    Raises argparse.ArgumentTypeError for anything else.
+    """
+    match = re.fullmatch(_DURATION, text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a duration; write for example 90s, 10m, 1h or 7d")
+    return float(match[1]) * _SECONDS[match[2]] if match[1] else 0.0
 
 
 def count(text: str) -> int:
@@ -76,6 +89,7 @@ def seed_number(text: str) -> int:
 
 PATTERNS: dict[Callable[[str], Any], str] = {
     byte_size: _SIZE,
+    duration: _DURATION,
     count: _COUNT,
     positive: _NUMBER,
     fraction: _NUMBER,

@@ -2,26 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import re
-
 from pipeline.options import data
-from pipeline.options.kinds import Option, byte_size, count
-
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def duration(text: str) -> float:
-    """Seconds in ``text``: a number with a unit, e.g. ``500ms``, ``90s``, ``10m``, ``1.5h``, ``7d``, and ``0``.
-
-    Raises argparse.ArgumentTypeError for anything else.
-    """
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)", text.strip())
-    if text.strip() == "0":
-        return 0.0
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a duration; write for example 90s, 10m, 1h or 7d")
-    return float(match[1]) * _SECONDS[match[2]]
+from pipeline.options.kinds import Option, byte_size, count, duration
 
 
 def _of(options: tuple[Option, ...], *names: str) -> tuple[Option, ...]:

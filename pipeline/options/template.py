@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.errors import UsageError
-from pipeline.options import data, kinds
+from pipeline.options import data, kinds, stream
 from pipeline.options.commands import COMMANDS, Command
 from pipeline.options.kinds import Option
 
 Json = dict[str, object]
 
-ON_YOUR_MACHINE = frozenset({"threads", "json", "log_format"})
+ON_YOUR_MACHINE = frozenset({"threads", "duration", "json", "log_format"})
 """Options without a meaning for a job on Dataflow: no template has them."""
 
 IMAGE = "HEADRACE_IMAGE"
@@ -27,6 +27,11 @@ _GROUPS = (
     (data.FEATURES, "Features"),
     (data.SPLITTING, "Splits"),
     (data.OUTPUT, "Output"),
+    (stream.MESSAGES, "Input"),
+    (stream.TRANSFORM, "Features"),
+    (stream.WINDOWS, "Output"),
+    (stream.DEAD_LETTERS, "Dead letters"),
+    (stream.BATCHES, "Batches"),
 )
 _READ_FOLDERS = frozenset({"transform"})
 
@@ -59,6 +64,14 @@ TEMPLATES = (
         "Headrace: files to training shards",
         "Validates and transforms records from Cloud Storage into TFRecord shards; refused rows go to the dead-letter "
         "archive, and nothing is committed unless every row is accounted for.",
+    ),
+    Template(
+        "streaming",
+        ("stream",),
+        "Headrace: messages to training shards by windows",
+        "Validates and transforms the messages of a subscription into TFRecord shards by windows of event time; refused "
+        "messages go to a dead-letter topic, an archive, or both. Can be updated in place.",
+        streaming=True,
     ),
 )
 

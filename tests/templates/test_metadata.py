@@ -83,11 +83,13 @@ SIZES = st.builds(
     "{}{}{}".format,
     NUMBERS,
     st.sampled_from(["", " "]),
-    st.sampled_from(["", "B", "b", "KB", "kib", "MiB", "GB", "TB", "M"]),
+    st.sampled_from(["", "B", "b", "KB", "kib", "MiB", "GB", "TB", "M", "ms", "s", "m", "h", "d"]),
 )
 
 
-@pytest.mark.parametrize("kind", [kinds.count, kinds.seed_number, kinds.positive, kinds.fraction, kinds.byte_size])
+@pytest.mark.parametrize(
+    "kind", [kinds.count, kinds.seed_number, kinds.positive, kinds.fraction, kinds.byte_size, kinds.duration]
+)
 @given(text=st.one_of(NUMBERS, SIZES))
 def test_regexes_accept_what_the_program_accepts(kind, text):
     found = [p["regexes"][0] for o, p in _of_kind(kind)]
