@@ -89,15 +89,19 @@ class Emulator:
         self.subscriber.create_subscription(request=request, timeout=SECONDS)
         return path
 
-    def publish(self, topic: str, *messages: bytes | tuple[bytes, Mapping[str, str]], ordering_key: str = "") -> None:
-        """Publish messages (data, or data and attributes) in as many requests as it takes."""
+    def publish(
+        self, topic: str, *messages: bytes | tuple[bytes, Mapping[str, str]], ordering_key: str = ""
+    ) -> list[str]:
+        """Publish messages (data, or data and attributes) in as many requests as it takes; returns their ids."""
+        ids: list[str] = []
         pairs = [message if isinstance(message, tuple) else (message, {}) for message in messages]
         for part in _requests(pairs):
             wire = [
                 {"data": data, "attributes": dict(attributes), "ordering_key": ordering_key}
                 for data, attributes in part
             ]
-            self.publisher.publish(request={"topic": topic, "messages": wire}, timeout=SECONDS)
+            ids += self.publisher.publish(request={"topic": topic, "messages": wire}, timeout=SECONDS).message_ids
+        return ids
 
     def pull(self, subscription: str, *, ack: bool = True) -> list[Received]:
         """What is there now, at most 1,000 messages; empty where nothing is."""

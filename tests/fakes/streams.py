@@ -1,212 +1,112 @@
-"""A stream without Pub/Sub and without TensorFlow: events on a test clock, a processor that copies payloads."""
+"""``headrace stream`` as a process of its own, and what it leaves, read without the code that wrote it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import apache_beam as beam
-from apache_beam.io.gcp.pubsub import PubsubMessage
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.testing.test_stream import TestStream
-from apache_beam.utils.timestamp import Timestamp
-
-from fakes.runs import files_below, letters_in, records_of
-from pipeline.core.framing import frame
-from pipeline.core.manifest import Code
-from pipeline.core.messages import Message, RefusedMessage, StreamSettings, WindowedChunk
-from pipeline.core.reasons import Reason
-from pipeline.core.records import Fault
-from pipeline.core.settings import InputSettings
-from pipeline.core.windows import is_late, window_start
-from pipeline.jobs.streaming import Ports, StreamJob, build_stream
-from pipeline.transforms.streaming_letters import LetterSettings
-from pipeline.transforms.streaming_windows import WindowSettings
-
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-SUBSCRIPTION = "projects/test-proj/subscriptions/flights"
-FEATURE_SPEC = {"features": {}, "labels": [], "layout": {"name": "rows", "rows_per_record": 1}}
+from fakes.cli import ROOT, Done
+from fakes.pubsub import Emulator
+from fakes.runs import Row, letters_in, records_of, row_of
 
 
-@dataclass(frozen=True)
-class Copied:
-    """What ``CopyProcessor`` made."""
+@dataclass
+class Stream:
+    """A running job, its emulator, and the names it was given."""
 
-    chunks: list[WindowedChunk]
-    refused: list[RefusedMessage]
-
-
-class CopyProcessor:
-    """Each payload is a record, unless it begins with ``bad``. Event time is the message's; the shard its length."""
-
-    def __init__(self, settings: StreamSettings) -> None:
-        self._settings = settings
-
-    def process(self, messages: Sequence[Message], *, closed_before_s: int) -> Copied:
-        """Deal messages into windows and shards."""
-        settings, refused = self._settings, []
-        groups: dict[tuple[int, int], list[bytes]] = {}
-        for message in messages:
-            start = window_start(message.event_time_us, settings.window_seconds)
-            if message.payload.startswith(b"bad"):
-                refused.append(_refused(message, Reason.INVALID_JSON))
-            elif is_late(
-                start,
-                window_seconds=settings.window_seconds,
-                allowed_lateness_seconds=settings.allowed_lateness_seconds,
-                closed_before=closed_before_s,
-            ):
-                refused.append(_refused(message, Reason.LATE_DATA))
-            else:
-                shard = len(message.payload) % settings.shards_per_window
-                groups.setdefault((start, shard), []).append(message.payload)
-        chunks = [
-            WindowedChunk(*key, len(payloads), len(payloads), bytes(frame(payloads)))
-            for key, payloads in sorted(groups.items())
-        ]
-        return Copied(chunks, refused)
-
-
-def _refused(message: Message, reason: Reason) -> RefusedMessage:
-    return RefusedMessage(message, (Fault(reason, f"refused: {reason.value}"),), message.event_time_us)
-
-
-class Published:
-    """A topic in memory, over all bundles of a test."""
-
-    letters: ClassVar[list[Any]] = []
-
-    def __init__(self, settings: LetterSettings) -> None:
-        self.settings = settings
-
-    def publish(self, letters: Sequence[Any]) -> int:
-        """Keep them."""
-        Published.letters.extend(letters)
-        return len(letters)
-
-
-def no_time() -> float:
-    """The processing time of a TestStream that has not moved its clock."""
-    return 0.0
-
-
-def quiet_ports() -> Ports:
-    """Ports that neither load TensorFlow nor talk to anybody."""
-    return Ports(CopyProcessor, Published, no_time)
-
-
-def stream_settings(**given: Any) -> StreamSettings:
-    """Settings of a small stream: windows of 60 s, 60 s of lateness, two shards, one batch key."""
-    fields: dict[str, Any] = {
-        "input": InputSettings("json", b""),
-        "subscription": SUBSCRIPTION,
-        "window_seconds": 60,
-        "allowed_lateness_seconds": 60,
-        "shards_per_window": 2,
-        "max_batch_wait_seconds": 5.0,
-        "batch_keys": 1,
-        "job": "test-job",
-    }
-    return StreamSettings(**(fields | given))
-
-
-@dataclass(frozen=True)
-class Play:
-    """A stream to be played: where it writes, and how it is set."""
-
+    pubsub: Emulator
     folder: Path
-    settings: StreamSettings = field(default_factory=stream_settings)
-    compression: Any = "none"
-    archive: bool = True
-    topic: str = "projects/test-proj/topics/dead"
-    ports: Ports = field(default_factory=quiet_ports)
+    topic: str
+    subscription: str
+    dead_topic: str
+    dead_subscription: str
+    process: subprocess.Popen[bytes] = field(repr=False)
 
     @property
     def output(self) -> Path:
-        """Where windows are."""
         return self.folder / "out"
 
     @property
-    def dead(self) -> Path:
-        """Where the archive is."""
-        return self.folder / "dead"
+    def said(self) -> str:
+        """What the job has logged so far."""
+        return (self.folder / "stderr").read_text(errors="replace")
 
-    def job(self) -> StreamJob:
-        """The job."""
-        settings = replace(self.settings, output=str(self.output))
-        windows = WindowSettings(
-            output=settings.output,
-            window_seconds=settings.window_seconds,
-            allowed_lateness_seconds=settings.allowed_lateness_seconds,
-            target_shard_bytes=settings.target_shard_bytes,
-            compression=self.compression,
-            layout=settings.layout,
-            job_name=settings.job,
-            code=Code("test"),
-            schema_fingerprint="schema",
-            transform_fingerprint=None,
-            feature_spec=FEATURE_SPEC,
-        )
-        letters = LetterSettings(self.topic, str(self.dead) if self.archive else "", str(self.dead))
-        return StreamJob(settings, windows, letters)
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
 
-    def run(self, events: TestStream, runner: str = "BundleBasedDirectRunner") -> None:
-        """Play ``events`` to their end, which is a drain. Raises what the pipeline raises."""
-        Published.letters = []
-        options = PipelineOptions([f"--runner={runner}", "--streaming"])
-        pipeline = beam.Pipeline(options=options)
-        build_stream(pipeline, self.job(), ports=self.ports, messages=pipeline | "Events" >> events)
-        pipeline.run().wait_until_finish()
+    def manifests(self) -> dict[str, dict[str, Any]]:
+        """The windows that have a manifest, by name."""
+        return {path.parent.name: json.loads(path.read_bytes()) for path in self.output.glob("window=*/manifest.json")}
 
-    def manifests(self) -> dict[str, Any]:
-        """The manifest of each window, by folder."""
-        return {
-            path.parent.name: json.loads(path.read_bytes())
-            for path in sorted(self.output.glob("window=*/manifest.json"))
-        }
+    def shards(self) -> list[Path]:
+        """The shards that manifests name."""
+        return [
+            self.output / window / shard["name"]
+            for window, manifest in self.manifests().items()
+            for shard in manifest["shards"]
+        ]
 
-    def windows(self) -> dict[str, list[bytes]]:
-        """The records that the manifests name, sorted, by the first time in the window's name."""
-        found = {}
-        for folder, manifest in self.manifests().items():
-            records = []
-            for shard in manifest["shards"]:
-                mine = records_of(self.output / folder / shard["name"])
-                assert len(mine) == shard["rows"] == shard["records"] > 0
-                records += mine
-            assert manifest["counts"]["written"] == len(records)
-            found[folder.removeprefix("window=").partition("_")[0]] = sorted(records)
-        return found
+    def rows(self) -> list[Row]:
+        """All rows of all windows that have a manifest (layout ``rows``)."""
+        return [row_of(record) for path in self.shards() for record in records_of(path)]
 
-    def letters(self) -> list[Any]:
+    def archived(self) -> list[dict[str, Any]]:
         """The dead letters in the archive."""
-        return letters_in(self.dead)
+        return letters_in(self.folder / "dead")
 
-    def assert_once_each(self, payloads: Sequence[bytes]) -> None:
-        """Every payload is once in a shard that a manifest names, or once in the archive."""
-        written = [record for records in self.windows().values() for record in records]
-        refused = [letter["payload"] for letter in self.letters()]
-        assert Counter(written) + Counter(refused) == Counter(payloads)
+    def wait_for(self, done: Callable[[], bool], what: str, *, seconds: float = 120) -> None:
+        """Wait until ``done()``; AssertionError with the job's own words if it ends, or never gets there."""
+        limit = time.monotonic() + seconds
+        while not done():
+            assert self.alive, f"the job ended before {what}:\n{self.said[-3000:]}"
+            assert time.monotonic() < limit, f"no {what} in {seconds} s:\n{self.said[-3000:]}"
+            time.sleep(0.1)
 
-    def strangers(self) -> set[str]:
-        """Files in windows that no manifest names."""
-        named = {"manifest.json"}
-        for manifest in self.manifests().values():
-            named |= {shard["name"] for shard in manifest["shards"]}
-        return {path.name for path in files_below(self.output)} - named if self.output.exists() else set()
+    def stop(self, number: int = signal.SIGTERM, *, seconds: float = 120) -> Done:
+        """Tell the job to stop, wait for its end, and return what it said."""
+        if self.alive:
+            self.process.send_signal(number)
+        return self.finish(seconds=seconds)
+
+    def finish(self, *, seconds: float = 120) -> Done:
+        """Wait for the job's own end."""
+        code = self.process.wait(seconds)
+        return Done(code, (self.folder / "stdout").read_text(), self.said)
 
 
-def message(payload: bytes, second: float, *, message_id: str | None = None, **attributes: str) -> Any:
-    """A timestamped element of a subscription."""
-    element = PubsubMessage(
-        payload,
-        attributes,
-        message_id=message_id or f"{payload.decode('latin-1')}@{second}",
-        publish_time=EPOCH + timedelta(seconds=second),
-    )
-    return beam.window.TimestampedValue(element, Timestamp(second))
+@contextlib.contextmanager
+def running_stream(
+    pubsub: Emulator, folder: Path, *flags: object, archive: bool = True, env: dict[str, str] | None = None
+) -> Iterator[Stream]:
+    """The job with topics of its own: input, and dead letters with a subscription. Killed in the end if it still runs.
+
+    ``flags`` come on top of subscription, output, dead-letter topic and (with ``archive``) archive.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    topic, dead_topic = pubsub.topic(), pubsub.topic()
+    subscription, dead_subscription = pubsub.subscription(topic), pubsub.subscription(dead_topic)
+    words = [
+        *("--input_subscription", subscription, "--dead_letter_topic", dead_topic, "--output", folder / "out"),
+        *(("--dead_letters", folder / "dead") if archive else ()),
+        *("--json", *flags),
+    ]
+    command = [sys.executable, "-m", "pipeline.main", "stream", *map(str, words)]
+    environment = {**os.environ, **pubsub.env, **(env or {})}
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, cwd=ROOT, env=environment)
+        try:
+            yield Stream(pubsub, folder, topic, subscription, dead_topic, dead_subscription, process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
