@@ -69,8 +69,8 @@ TEMPLATES = (
         "streaming",
         ("stream",),
         "Headrace: messages to training shards by windows",
-        "Validates and transforms the messages of a subscription into TFRecord shards by windows of event time; refused "
-        "messages go to a dead-letter topic, an archive, or both. Can be updated in place.",
+        "Validates and transforms the messages of a subscription into TFRecord shards by windows of event time; "
+        "refused messages go to a dead-letter topic, an archive, or both. Can be updated in place.",
         streaming=True,
     ),
 )
