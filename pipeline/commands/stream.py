@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions, TestOptions
 
 from pipeline.commands import local_stream
 from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, runner_name
@@ -21,6 +21,7 @@ from pipeline.core.errors import HeadraceError, UsageError
 from pipeline.core.records import Json
 from pipeline.jobs.streaming import StreamJob, build_stream
 from pipeline.logs import words_of
+from pipeline.readiness.stream import require_ready, wanted_of
 from pipeline.transforms import names
 from pipeline.transforms.tally import forget_totals, totals
 
@@ -39,6 +40,7 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     if not local and arguments.duration:
         raise UsageError("--duration is for local runs; end a job on Dataflow with 'headrace job drain'")
     job = prepare_stream(arguments, job_name=options.get_all_options().get("job_name"))
+    _check_pubsub(arguments, options, local=local)
     if not local:
         _submit(job, options, as_json=arguments.json)
         return 0
@@ -64,6 +66,13 @@ def stream_options(beam_arguments: Sequence[str]) -> PipelineOptions:
         )
     options.view_as(StandardOptions).streaming = True
     return options
+
+
+def _check_pubsub(arguments: Namespace, options: PipelineOptions, *, local: bool) -> None:
+    """Raise UsageError unless the job would find its subscription and topics; a dry run does not ask."""
+    if not options.view_as(TestOptions).dry_run:
+        account = options.view_as(GoogleCloudOptions).service_account_email
+        require_ready(wanted_of(arguments, local=local, account=account))
 
 
 def _submit(job: StreamJob, options: PipelineOptions, *, as_json: bool) -> None:

@@ -126,3 +126,14 @@ def test_as_a_command_of_its_own(pubsub, a_stream):
     done = headrace_process("preflight", *words, "--create", "--json", env=dict(os.environ))
     assert done.code == 0, done.err
     assert len(done.json["created"]) == 4
+
+
+def test_it_runs_before_every_launch_of_a_stream(pubsub, a_stream):
+    flags = {name: value for name, value in a_stream.items() if name != "--input_topic"}
+    words = [word for pair in flags.items() for word in pair]
+    done = headrace("stream", *words, "--duration=1s")
+    assert done.code == 2
+    assert "Pub/Sub is not ready for this job" in done.err
+    assert f"there is no {flags['--dead_letter_topic']}" in done.err
+    cloud = ("--runner=DataflowRunner", "--project=test-proj", "--region=europe-west4", "--temp_location=gs://b/t")
+    assert "Pub/Sub is not ready for this job" in headrace("stream", *words, *cloud).err
