@@ -179,7 +179,8 @@ def split_indices(settings: BuildSettings, decoded: DecodedTask) -> Int64Array:
 
 def rows_within(batch: pa.RecordBatch, size: int) -> int:
     """How many rows of ``batch`` take about ``size`` bytes; at least one."""
-    return max(1, size * batch.num_rows // max(1, int(batch.nbytes)))
+    held: int = batch.nbytes
+    return max(1, size * int(batch.num_rows) // max(1, held))
 
 
 def regroup(chunks: Iterable[TransformedChunk], size: int) -> Iterator[TransformedChunk]:
