@@ -13,6 +13,7 @@ from pipeline.core.decoding import DecoderSettings
 from pipeline.core.errors import UsageError
 from pipeline.core.messages import StreamSettings
 from pipeline.core.names import MANIFEST, run_folder
+from pipeline.core.pubsub import spill_folder
 from pipeline.core.records import Json
 from pipeline.core.schema import Schema, load_schema
 from pipeline.core.settings import InputSettings
@@ -62,7 +63,7 @@ def prepare_stream(arguments: Namespace, *, job_name: str | None) -> StreamJob:
     )
     check_same_kind(windows, round(now.timestamp()))
     archive = files.join(arguments.dead_letters, run_folder(run_id)) if arguments.dead_letters else ""
-    spill = archive or files.join(arguments.output, "oversized", run_folder(run_id))
+    spill = spill_folder(output=arguments.output, archive=archive)
     letters = LetterSettings(arguments.dead_letter_topic or "", archive, spill, arguments.max_archive_wait)
     return StreamJob(settings, windows, letters, arguments.timestamp_attribute, arguments.id_attribute)
 

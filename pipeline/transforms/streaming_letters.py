@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from pipeline.core.codec import decode_letter
 from pipeline.core.dead_letter import DeadLetter
 from pipeline.core.names import LettersName
 from pipeline.transforms import files, names
+from pipeline.transforms.publisher import TopicPublisher
 from pipeline.transforms.streaming_buffer import Buffer, Held, Limits, Now, wall_clock
 from pipeline.transforms.streaming_windows import write_aside
 from pipeline.transforms.tally import Tally
@@ -41,7 +43,7 @@ class LetterSettings:
 
 
 class LetterPublisher(Protocol):
-    """Publishes dead letters; raises OSError or the client's own error where that goes on failing."""
+    """Publishes dead letters; raises OSError or HeadraceError where that goes on failing."""
 
     def publish(self, letters: Sequence[DeadLetter]) -> int:
         """Publish all of them; returns how many."""
@@ -53,9 +55,20 @@ MakePublisher = Callable[[LetterSettings], LetterPublisher]
 
 def make_publisher(settings: LetterSettings) -> LetterPublisher:
     """The publisher of a job's topic."""
-    from pipeline.transforms.publisher import TopicPublisher
-
     return TopicPublisher(settings.topic, spill=settings.spill)
+
+
+_SHARED: dict[LetterSettings, LetterPublisher] = {}
+_SHARED_LOCK = threading.Lock()
+
+
+def shared_publisher(settings: LetterSettings, make: MakePublisher) -> LetterPublisher:
+    """The publisher of a job, made once a process: it keeps a connection, and remembers what it published."""
+    with _SHARED_LOCK:
+        if settings not in _SHARED:
+            _SHARED.clear()  # a process works for one job at a time
+            _SHARED[settings] = make(settings)
+        return _SHARED[settings]
 
 
 class _GatherLetters(beam.DoFn):  # type: ignore[misc]
@@ -140,7 +153,6 @@ class PublishLetters(_GatherLetters):
     def __init__(self, settings: LetterSettings, make: MakePublisher, now: Now = wall_clock) -> None:
         super().__init__(PUBLISH_LIMITS, now)
         self._settings, self._make = settings, make
-        self._publisher: LetterPublisher | None = None
 
     def wanted(self) -> bool:
         """Whether there is a topic."""
@@ -148,9 +160,7 @@ class PublishLetters(_GatherLetters):
 
     def give_out(self, letters: Sequence[DeadLetter]) -> Iterator[str]:
         """Publish. Raises what the publisher raises: the bundle is tried again."""
-        if self._publisher is None:
-            self._publisher = self._make(self._settings)
-        self._publisher.publish(letters)
+        shared_publisher(self._settings, self._make).publish(letters)
         self.tally.add(names.LETTERS_PUBLISHED, len(letters))
         return iter(())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from fakes.cli import headrace
-from fakes.pubsub import pubsub, pubsub_emulator  # noqa: F401, fixtures
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def test_a_stream_without_a_place_for_what_it_refuses_is_refused(words):
     assert "--dead_letters" in done.err
 
 
-def test_messages_become_shards_and_refused_ones_dead_letters(pubsub, words, tmp_path, rows):  # noqa: F811
+def test_messages_become_shards_and_refused_ones_dead_letters(pubsub, words, tmp_path, rows):
     topic = pubsub.topic()
     words[2] = pubsub.subscription(topic)
     pubsub.publish(topic, *rows(300), b"no json", b'{"id": "x"}')
