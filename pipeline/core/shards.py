@@ -32,6 +32,9 @@ Fractions = tuple[tuple[str, float], ...]
 # A job of few shards is cut finer, so that every core has work and the last task does not run alone for long;
 # below 8 MiB the fixed cost of a task (a graph call's warm-up, a file written aside) starts to show.
 _FEW_TASKS, _FINE_TASK_BYTES = 16, 8 * MIB
+# A part of half a shard or more is published as it is: joining parts would copy them all. Where that leaves work
+# enough for several cores, tasks are so large that their parts are, estimates being off by some per cent.
+_WHOLE_SHARE, _WHOLE_SHARE_AIMED_AT, _WHOLE_TASKS = 0.5, 0.55, 8
 # Splits: several a task, so that a task mixes several places of the input. Below 1 MiB a seek on object storage costs
 # more than the reading; above 16 MiB a thread's read buffer shows in peak memory.
 _SPLITS_PER_TASK, _MIN_SPLIT_BYTES, _MAX_SPLIT_BYTES = 8, MIB, 16 * MIB
@@ -40,6 +43,8 @@ _SPLITS_PER_TASK, _MIN_SPLIT_BYTES, _MAX_SPLIT_BYTES = 8, MIB, 16 * MIB
 def task_count(total_bytes: int, *, output_ratio: float, target_shard_bytes: int, min_shards: int) -> int:
     """How many tasks an input of ``total_bytes`` is worth: one a shard, more when that is fewer than 16.
 
+    Then each still fills half a shard if there are 8 such tasks; else they are smaller, and their parts are joined.
+
     ``output_ratio`` is output bytes per input byte, as estimated. At least 1 and at least ``min_shards``.
     Raises UsageError for a ratio, target or minimum that is not positive.
     """
@@ -47,7 +52,8 @@ def task_count(total_bytes: int, *, output_ratio: float, target_shard_bytes: int
     _check_positive("target shard bytes", target_shard_bytes)
     _check_positive("min shards", min_shards)
     shards = max(min_shards, math.ceil(total_bytes * output_ratio / target_shard_bytes))
-    return max(shards, min(_FEW_TASKS, total_bytes // _FINE_TASK_BYTES))
+    whole = min(_FEW_TASKS, int(total_bytes * output_ratio / (target_shard_bytes * _WHOLE_SHARE_AIMED_AT)))
+    return max(shards, whole if whole >= _WHOLE_TASKS else min(_FEW_TASKS, total_bytes // _FINE_TASK_BYTES))
 
 
 def split_bytes_for(
@@ -158,8 +164,9 @@ class Shard:
 def plan_shards(parts: Sequence[ShardPart], *, target_shard_bytes: int, min_shards: int) -> list[Shard]:
     """Groups the parts of each data split into balanced shards, in the order of (split, task, sequence).
 
-    A data split gets max(min_shards, ceil(bytes / target)) shards, but never more than it has parts; parts
-    without a record are left out, so no shard is empty. Raises UsageError unless both limits are positive.
+    A data split gets max(min_shards, ceil(bytes / target)) shards, but never more than it has parts, and as many
+    as it has parts where all of these are half a target or more. Parts without a record are left out,
+    so no shard is empty. Raises UsageError unless both limits are positive.
     """
     _check_positive("target shard bytes", target_shard_bytes)
     _check_positive("min shards", min_shards)
@@ -170,7 +177,8 @@ def plan_shards(parts: Sequence[ShardPart], *, target_shard_bytes: int, min_shar
     for split in sorted({part.split for part in full}):
         own = [part for part in full if part.split == split]
         sizes = [part.size_bytes for part in own]
-        count = min(max(min_shards, math.ceil(sum(sizes) / target_shard_bytes)), len(own))
+        whole = min(sizes) >= _WHOLE_SHARE * target_shard_bytes
+        count = len(own) if whole else min(max(min_shards, math.ceil(sum(sizes) / target_shard_bytes)), len(own))
         groups = _cut_evenly(sizes, count)
         shards += [Shard(split, index, count, tuple(own[group])) for index, group in enumerate(groups)]
     return shards

@@ -67,10 +67,10 @@ class Sample:
     priorities: UInt64Array
     values: npt.NDArray[Any]
 
-    def merge(self, other: Sample) -> Sample:
-        """The sample of both together."""
-        priorities = np.concatenate((self.priorities, other.priorities))
-        values = np.concatenate((self.values, other.values))
+    def merge(self, *others: Sample) -> Sample:
+        """The sample of all together."""
+        priorities = np.concatenate([sample.priorities for sample in (self, *others)])
+        values = np.concatenate([sample.values for sample in (self, *others)])
         order = np.argsort(priorities, kind="stable")
         ordered = priorities[order]
         if (ordered[1:] == ordered[:-1]).any():  # equal batches: only the values can settle the order
@@ -99,14 +99,14 @@ class Distinct:
         found = pc.value_counts(values)
         return _bounded(tokens_of(found.field(0)), found.field(1).to_numpy(), complete=True)
 
-    def merge(self, other: Distinct) -> Distinct:
-        """The counts of both together."""
+    def merge(self, *others: Distinct) -> Distinct:
+        """The counts of all together."""
         counts = dict(zip(self.values, self.counts.tolist(), strict=True))
-        for value, count in zip(other.values, other.counts.tolist(), strict=True):
-            counts[value] = counts.get(value, 0) + count
-        return _bounded(
-            list(counts), np.array(list(counts.values()), np.int64), complete=self.complete and other.complete
-        )
+        for other in others:
+            for value, count in zip(other.values, other.counts.tolist(), strict=True):
+                counts[value] = counts.get(value, 0) + count
+        complete = self.complete and all(other.complete for other in others)
+        return _bounded(list(counts), np.array(list(counts.values()), np.int64), complete=complete)
 
     @property
     def number(self) -> int:

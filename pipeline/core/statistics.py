@@ -91,22 +91,26 @@ class FeatureStatistics:
     distinct: Distinct | None = None
     total_bytes: int = 0
 
-    def merge(self, other: FeatureStatistics) -> FeatureStatistics:
-        """Those of both together. Raises ValueError for another feature."""
-        if (self.name, self.kind) != (other.name, other.kind):
-            raise ValueError(f"statistics of {self.name} ({self.kind}) and {other.name} ({other.kind}) do not merge")
+    def merge(self, *others: FeatureStatistics) -> FeatureStatistics:
+        """Those of all together. Raises ValueError for another feature."""
+        for other in others:
+            if (self.name, self.kind) != (other.name, other.kind):
+                raise ValueError(
+                    f"statistics of {self.name} ({self.kind}) and {other.name} ({other.kind}) do not merge"
+                )
+        every = (self, *others)
         return FeatureStatistics(
             self.name,
             self.kind,
-            self.present + other.present,
-            self.missing + other.missing,
-            self.values + other.values,
-            _least(self.fewest, other.fewest),
-            _most(self.most, other.most),
-            self.sample.merge(other.sample),
-            self.numbers.merge(other.numbers) if self.numbers and other.numbers else None,
-            self.distinct.merge(other.distinct) if self.distinct and other.distinct else None,
-            self.total_bytes + other.total_bytes,
+            sum(part.present for part in every),
+            sum(part.missing for part in every),
+            sum(part.values for part in every),
+            reduce(_least, (part.fewest for part in every)),
+            reduce(_most, (part.most for part in every)),
+            self.sample.merge(*(other.sample for other in others)),
+            reduce(Numbers.merge, (part.numbers for part in every if part.numbers)) if self.numbers else None,
+            self.distinct.merge(*(other.distinct for other in others if other.distinct)) if self.distinct else None,
+            sum(part.total_bytes for part in every),
         )
 
 
@@ -131,19 +135,17 @@ class BatchStatistics:
         priorities = Priorities(size, seed)
         return cls(batch.num_rows, tuple(column.statistics(priorities) for column in columns))
 
-    def merge(self, other: BatchStatistics) -> BatchStatistics:
-        """Statistics of both together: exactly associative and commutative. ValueError where features differ."""
-        if not self.features or not other.features:
-            features = self.features or other.features
-        else:
-            pairs = zip(self.features, other.features, strict=True)
-            features = tuple(mine.merge(theirs) for mine, theirs in pairs)
-        return BatchStatistics(self.num_examples + other.num_examples, features)
+    def merge(self, *others: BatchStatistics) -> BatchStatistics:
+        """Statistics of all together: exactly associative and commutative. ValueError where features differ."""
+        every = (self, *others)
+        columns = zip(*(part.features for part in every if part.features), strict=True)
+        features = tuple(first.merge(*rest) if rest else first for first, *rest in columns)
+        return BatchStatistics(sum(part.num_examples for part in every), features)
 
     @classmethod
     def merge_all(cls, parts: Iterable[BatchStatistics]) -> BatchStatistics:
-        """Statistics of all ``parts`` together, in any order."""
-        return reduce(cls.merge, parts, cls())
+        """Statistics of all ``parts`` together, in any order: at once, which costs less than one after the other."""
+        return cls().merge(*parts)
 
     def feature(self, name: str) -> FeatureStatistics | None:
         """Statistics of the feature ``name``, or None where no batch had it."""

@@ -29,6 +29,7 @@ from pipeline.transforms.dead_letters import ArchiveFile
 from pipeline.transforms.plan import read_inputs, read_plan
 
 _PIECE_BYTES = 4 << 20
+_WAITING_STATES = 8  # of some 64 KB a feature
 OUTCOME = "outcome.json"
 """Why a run was not committed, left in the staging folder for the launcher: exit code and message."""
 
@@ -142,29 +143,35 @@ def feature_spec_of(described: Json) -> Json:
 
 
 class MergeStatistics(beam.CombineFn):  # type: ignore[misc]
-    """Serialised statistics -> one; merging is exact in any order, so the same run gives the same statistics."""
+    """Serialised statistics -> one; merging is exact in any order, so the same run gives the same statistics.
 
-    def create_accumulator(self) -> bytes:
+    States wait until there are several, for reading and writing them costs more than merging.
+    """
+
+    def create_accumulator(self) -> list[bytes]:
         """Nothing merged yet."""
-        return b""
+        return []
 
-    def add_input(self, accumulator: bytes, state: bytes) -> bytes:
-        """Merge one more state."""
-        if not accumulator:
-            return state
-        merged = BatchStatistics.from_bytes(accumulator).merge(BatchStatistics.from_bytes(state))
-        return merged.to_bytes()
+    def add_input(self, accumulator: list[bytes], state: bytes) -> list[bytes]:
+        """One more state."""
+        return self.merge_accumulators((accumulator, [state]))
 
-    def merge_accumulators(self, accumulators: Iterable[bytes]) -> bytes:
-        """Merge states, those of nothing left out."""
-        merged = b""
-        for state in accumulators:
-            merged = self.add_input(merged, state) if state else merged
-        return merged
+    def merge_accumulators(self, accumulators: Iterable[list[bytes]]) -> list[bytes]:
+        """All states together, merged if they are many."""
+        states = [state for accumulator in accumulators for state in accumulator]
+        return states if len(states) < _WAITING_STATES else [_merged(states)]
 
-    def extract_output(self, accumulator: bytes) -> bytes:
+    def compact(self, accumulator: list[bytes]) -> list[bytes]:
+        """At most one state, to be sent to another worker."""
+        return [_merged(accumulator)] if len(accumulator) > 1 else accumulator
+
+    def extract_output(self, accumulator: list[bytes]) -> bytes:
         """The merged state."""
-        return accumulator
+        return _merged(accumulator)
+
+
+def _merged(states: Iterable[bytes]) -> bytes:
+    return BatchStatistics.merge_all(map(BatchStatistics.from_bytes, states)).to_bytes()
 
 
 class PublishShard(beam.DoFn):  # type: ignore[misc]

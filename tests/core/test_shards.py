@@ -86,6 +86,8 @@ def test_small_jobs_are_cut_finer_but_not_below_8_mib():
         return shards.task_count(total, output_ratio=1.0, target_shard_bytes=128 * MIB, min_shards=1)
 
     assert [count(n * MIB) for n in (0, 7, 8, 20, 112, 128, 2000, 2048, 5000)] == [1, 1, 1, 2, 14, 16, 16, 16, 40]
+    # From 8 of them on, tasks whose parts are shards already.
+    assert [count(n * MIB) for n in (560, 570, 800, 1200)] == [16, 8, 11, 16]
 
 
 @pytest.mark.parametrize("bad", [{"output_ratio": 0}, {"target_shard_bytes": -1}, {"min_shards": 0}])
@@ -132,10 +134,19 @@ def test_every_part_once_in_order_no_empty_shard(keys, data, min_shards, target)
         assert [p for shard in own for p in shard.parts] == expected
         assert [(shard.index, shard.of) for shard in own] == [(i, len(own)) for i in range(len(own))]
         total = sum(p.size_bytes for p in expected)
-        assert len(own) == min(len(expected), max(min_shards, -(-total // target)))
+        whole = all(2 * p.size_bytes >= target for p in expected)
+        assert len(own) == (len(expected) if whole else min(len(expected), max(min_shards, -(-total // target))))
         if own:
             largest = max(p.size_bytes for p in expected)
             assert max(shard.size_bytes for shard in own) <= total / len(own) + largest + 1
+
+
+def test_parts_of_half_a_shard_or_more_are_not_joined():
+    parts = [part("train", task, 0, size) for task, size in enumerate((50, 99, 150))]
+    assert [len(shard.parts) for shard in shards.plan_shards(parts, target_shard_bytes=100, min_shards=1)] == [1, 1, 1]
+    parts.append(part("train", 3, 0, 49))
+    assert sum(len(shard.parts) for shard in shards.plan_shards(parts, target_shard_bytes=200, min_shards=1)) == 4
+    assert len(shards.plan_shards(parts, target_shard_bytes=200, min_shards=1)) == 2
 
 
 def test_parts_without_records_are_left_out():
