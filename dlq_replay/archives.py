@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dlq_replay.places import OWN, is_own
 from pipeline.core.archive_reader import ArchiveDamage, read_archive
 from pipeline.core.dead_letter import DeadLetter
 from pipeline.core.errors import UsageError
@@ -26,25 +27,26 @@ class Damage:
         return f"{printable(self.uri, 300)} at byte {self.offset}: {self.what}"
 
 
-def resolve_archives(patterns: Sequence[str], list_files: Callable[[str], Iterable[InputFile]]) -> list[str]:
+def resolve_archives(patterns: Sequence[str], list_files: Callable[[str], Iterable[InputFile]]) -> list[InputFile]:
     """The archives that files, folders (looked through recursively) or globs name, each once, sorted.
 
     ``list_files`` gives the files that one pattern names. A file given by its own name is taken whatever it is
-    called; of a folder or glob only ``*.avro``, since spilled rows lie beside archives. Raises UsageError for a
-    pattern that names none.
+    called; of a folder or glob only ``*.avro``, since spilled rows lie beside archives, and nothing that replays wrote
+    (``_replay``) unless the pattern names that folder. Raises UsageError for a pattern that names none.
     """
-    found: set[str] = set()
+    found: dict[str, InputFile] = {}
     for pattern in patterns:
-        names = [file.uri for file in list_files(pattern)]
-        archives = [name for name in names if name == pattern or name.endswith(ARCHIVE_SUFFIX)]
+        own = OWN in pattern.split("/")
+        names = [file for file in list_files(pattern) if own or not is_own(file.uri)]
+        archives = [file for file in names if file.uri == pattern or file.uri.endswith(ARCHIVE_SUFFIX)]
         if not archives:
             met = f"{len(names)} files, none of which ends in {ARCHIVE_SUFFIX}" if names else "no file at all"
             raise UsageError(
                 f"no dead-letter archive at {printable(pattern, 300)!r}: it names {met}. "
                 "Give the folder that was --dead_letters of a run, or a file or glob in it"
             )
-        found.update(archives)
-    return sorted(found)
+        found.update((file.uri, file) for file in archives)
+    return sorted(found.values())
 
 
 def read_letters(uris: Iterable[str], open_file: Opener) -> Iterator[DeadLetter | Damage]:

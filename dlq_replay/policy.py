@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dlq_replay.fixes import Repaired
+from dlq_replay.selection import place_of
 from pipeline.core.dead_letter import (
     MAX_ATTRIBUTES,
     MAX_KEY_BYTES,
@@ -36,13 +37,17 @@ class Fate(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A repaired dead letter as a message; ``attempt`` is the one that it makes. Attributes are sorted by name."""
+    """A repaired dead letter as a message; ``attempt`` is the one that it makes. Attributes are sorted by name.
+
+    ``place`` is the file or subscription that the letter was refused from; it is not sent.
+    """
 
     dlq_id: str
     attempt: int
     payload: bytes
     attributes: tuple[tuple[str, str], ...]
     ordering_key: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,12 @@ class Policy:
             if name not in attributes and len(attributes) < MAX_ATTRIBUTES:
                 attributes[name] = value
         return Outgoing(
-            letter.dlq_id, attempt, repaired.payload, tuple(sorted(attributes.items())), letter.ordering_key
+            letter.dlq_id,
+            attempt,
+            repaired.payload,
+            tuple(sorted(attributes.items())),
+            letter.ordering_key,
+            place_of(letter.source),
         )
 
     def _if_there_is_room(self, letter: DeadLetter, repaired: Repaired) -> Iterator[tuple[str, str]]:

@@ -141,8 +141,10 @@ class Replayer:
         self._wanted -= len(decided) - len(granted)  # what another did meanwhile does not count towards a limit
         batch = {key: decided[key] for key in granted}
         if batch:
-            name = f"lane-{index:02d}-{lane.claimed:08d}"
-            self._keep(name, batch)
+            refused = self._keep(f"lane-{index:02d}-{lane.claimed:08d}", batch)
+            for key in [key for key in batch if key.dlq_id in refused]:
+                self.tally.leave(refused[key.dlq_id])
+                del batch[key], decided[key]
             lane.finish([Row(key, decision.fate.value) for key, (_, decision) in batch.items()])
         self._count(items, decided, batch, lane)
         acks = [item.ack for item in items if item.ack is not None and item.key in decided]
@@ -179,8 +181,8 @@ class Replayer:
         why = sender.refuses(decision.outgoing) if decision.outgoing else ""
         return Decision(Fate.LEAVE, why) if why else decision
 
-    def _keep(self, name: str, batch: dict[Key, tuple[DeadLetter, Decision]]) -> None:
-        """Archive (where asked), park and send a claimed batch."""
+    def _keep(self, name: str, batch: dict[Key, tuple[DeadLetter, Decision]]) -> dict[str, str]:
+        """Archive (where asked), park and send a claimed batch; the ids that could not be sent, and why."""
         letters = [letter for letter, _ in batch.values()]
         parked = [letter for letter, decision in batch.values() if decision.fate is Fate.PARK]
         outgoing = [decision.outgoing for _, decision in batch.values() if decision.outgoing]
@@ -188,8 +190,7 @@ class Replayer:
             self._ports.archive.park(name, letters)
         if parked:
             self._ports.parking.park(name, parked)
-        if outgoing:
-            self._ports.sender.send(name, outgoing)
+        return self._ports.sender.send(name, outgoing) if outgoing else {}
 
     def _count(
         self,

@@ -99,6 +99,10 @@ class Filters:
         return found
 
 
+ALL = Filters()
+"""Selects every dead letter."""
+
+
 def _allows(wanted: Sequence[object], value: object) -> bool:
     return not wanted or value in wanted
 

@@ -29,8 +29,11 @@ class Sender(Protocol):
         """Why a letter cannot be sent here; empty where it can."""
         ...
 
-    def send(self, name: str, batch: Sequence[Outgoing]) -> None:
-        """Send all of a batch; it is safe when this returns. Raises where that is not known (it is then sent again)."""
+    def send(self, name: str, batch: Sequence[Outgoing]) -> dict[str, str]:
+        """Send a batch; it is safe when this returns. Raises where that is not known (it is then sent again).
+
+        Returns the ids of those that the other side finds invalid, which were not sent, and why.
+        """
         ...
 
 
@@ -51,8 +54,9 @@ class NullSender:
         """Nothing is refused."""
         return ""
 
-    def send(self, name: str, batch: Sequence[Outgoing]) -> None:
+    def send(self, name: str, batch: Sequence[Outgoing]) -> dict[str, str]:
         """Nothing."""
+        return {}
 
 
 class ArchiveParking:
@@ -86,7 +90,7 @@ class RowsSender:
             return "a payload with a line end inside, and no JSON object, is no row of JSON lines"
         return ""
 
-    def send(self, name: str, batch: Sequence[Outgoing]) -> None:
+    def send(self, name: str, batch: Sequence[Outgoing]) -> dict[str, str]:
         """See ``Sender``. Raises OSError."""
         rows, index, offset = [], [], 0
         for outgoing in batch:
@@ -98,6 +102,7 @@ class RowsSender:
             offset += len(row)
         files.write_bytes(files.join(self._folder, IDS_FOLDER, f"{name}.jsonl"), "".join(index).encode())
         files.write_bytes(files.join(self._folder, f"{name}.jsonl"), b"".join(rows))
+        return {}
 
 
 def _holds_line_end(payload: bytes) -> bool:

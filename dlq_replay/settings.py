@@ -18,7 +18,11 @@ MAX_BATCH_ROWS, MAX_BATCH_BYTES = 500, 5_000_000
 
 @dataclass(frozen=True)
 class Target:
-    """Where repaired letters go: a ``topic`` (``where`` is its name), ``rows`` (JSON lines), ``null`` (to measure)."""
+    """Where repaired letters go.
+
+    ``kind``: ``topic`` (``where`` is its name), ``original`` (each to its own), ``rows`` (JSON lines for a batch run
+    into the folder ``where``), ``null`` (nowhere: to measure).
+    """
 
     kind: str
     where: str = ""

@@ -6,16 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dlq_replay.archives import Damage, read_letters
+from dlq_replay.archives import Damage
+from dlq_replay.payloads import OPEN, View
+from dlq_replay.selection import ALL, Filters
 from pipeline.core.dead_letter import DeadLetter
-from pipeline.core.records import Json, Opener
+from pipeline.core.records import Json
 from pipeline.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-PAYLOAD_SHOWN = 2_000
-"""How many characters of a payload are shown unless told otherwise."""
 
 _FAULTS_SHOWN, _TEXT_SHOWN = 20, 500
 
@@ -34,25 +33,25 @@ class Selection:
     reasons: tuple[str, ...]
     damage: tuple[Damage, ...]
 
-    def as_json(self, *, payload_chars: int = PAYLOAD_SHOWN) -> Json:
+    def as_json(self, view: View = OPEN) -> Json:
         """The selection for ``--json``."""
         return {
-            "dead_letters": [letter_as_json(letter, payload_chars=payload_chars) for letter in self.letters],
+            "dead_letters": [letter_as_json(letter, view) for letter in self.letters],
             "seen": self.seen,
             "more": self.more,
             "damage": [{"archive": d.uri, "offset": d.offset, "what": d.what} for d in self.damage],
         }
 
-    def lines(self, *, payload_chars: int = PAYLOAD_SHOWN) -> list[str]:
+    def lines(self, view: View = OPEN) -> list[str]:
         """The selection as lines that are safe to print."""
         lines = [f"DAMAGED: {damage} (the rest was read)" for damage in self.damage]
         for number, letter in enumerate(self.letters, start=1):
-            lines += [*letter_lines(letter, number, payload_chars=payload_chars), ""]
+            lines += [*letter_lines(letter, number, view), ""]
         return [*lines, self._tail()]
 
-    def render(self, console: Console, *, payload_chars: int = PAYLOAD_SHOWN) -> None:
+    def render(self, console: Console, view: View = OPEN) -> None:
         """Prints the selection; the line that names a letter is bold on a terminal."""
-        for line in self.lines(payload_chars=payload_chars):
+        for line in self.lines(view):
             style = "bold" if line[:1].isdigit() else None
             console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
@@ -66,10 +65,8 @@ class Selection:
         return f"none of {self.seen:,} dead letters matches; their reasons are: {reasons}"
 
 
-def select(
-    uris: Iterable[str], open_file: Opener, *, reason: str | None = None, feature: str | None = None, limit: int = 20
-) -> Selection:
-    """The first ``limit`` dead letters with ``reason`` in which ``feature`` is at fault; None asks for any.
+def select(items: Iterable[DeadLetter | Damage], filters: Filters = ALL, *, limit: int = 20) -> Selection:
+    """The first ``limit`` selected dead letters among ``items``.
 
     Reads no further than the limit. Raises only storage faults (OSError).
     """
@@ -77,7 +74,7 @@ def select(
     damage: list[Damage] = []
     reasons: set[str] = set()
     seen, more = 0, False
-    for item in read_letters(uris, open_file):
+    for item in items:
         if isinstance(item, Damage):
             damage.append(item)
             continue
@@ -87,22 +84,19 @@ def select(
         seen += 1
         if len(reasons) < 1000:
             reasons.add(item.reason)
-        if _matches(item, reason, feature):
+        if filters.matches(item):
             letters.append(item)
     return Selection(tuple(letters), seen, more, tuple(sorted(reasons)), tuple(damage))
 
 
-def _matches(letter: DeadLetter, reason: str | None, feature: str | None) -> bool:
-    wanted = reason is None or letter.reason == reason
-    return wanted and (feature is None or any(fault.feature == feature for fault in letter.faults))
-
-
-def letter_as_json(letter: DeadLetter, *, payload_chars: int = PAYLOAD_SHOWN) -> Json:
+def letter_as_json(letter: DeadLetter, view: View = OPEN) -> Json:
     """All of a dead letter but a payload's end: ``payload`` is text where it is UTF-8, else hexadecimal.
 
-    ``payload_encoding`` says which; ``payload_cut`` whether more than ``payload_chars`` characters were there.
+    ``payload_encoding`` says which; ``payload_cut`` whether more than the view's characters were there;
+    ``payload_withheld`` why it is not there, or null.
     """
-    encoding, payload = _encoded(letter.payload)
+    payload, withheld = view.payload(letter)
+    encoding, text = encoded(payload)
     return {
         "dlq_id": letter.dlq_id,
         "reason": letter.reason,
@@ -119,16 +113,18 @@ def letter_as_json(letter: DeadLetter, *, payload_chars: int = PAYLOAD_SHOWN) ->
             {"reason": f.reason, "stage": f.stage, "feature": f.feature, "message": f.message} for f in letter.faults
         ],
         "attributes": dict(letter.attributes),
-        "payload": None if payload is None else payload[:payload_chars],
+        "ordering_key": letter.ordering_key,
+        "payload": None if text is None else text[: view.chars],
         "payload_encoding": encoding,
-        "payload_cut": payload is not None and len(payload) > payload_chars,
+        "payload_cut": text is not None and len(text) > view.chars,
+        "payload_withheld": withheld or None,
         "payload_length": letter.payload_length,
         "payload_sha256": letter.payload_sha256,
         "payload_uri": letter.payload_uri,
     }
 
 
-def letter_lines(letter: DeadLetter, number: int, *, payload_chars: int = PAYLOAD_SHOWN) -> list[str]:
+def letter_lines(letter: DeadLetter, number: int, view: View = OPEN) -> list[str]:
     """A dead letter as lines that are safe to print, the first one starting with ``number``."""
     feature = "" if letter.feature is None else f" in {_safe(letter.feature)}"
     times = f"{_safe(letter.failed_at)}, attempt {letter.attempt}, job {_safe(letter.job)}"
@@ -144,12 +140,15 @@ def letter_lines(letter: DeadLetter, number: int, *, payload_chars: int = PAYLOA
     if len(letter.faults) > _FAULTS_SHOWN:
         lines.append(f"   fault    ... and {len(letter.faults) - _FAULTS_SHOWN} more")
     lines += [f"   with     {_safe(name)} = {_safe(value)}" for name, value in letter.attributes]
-    return [*lines, f"   payload  {letter.payload_length:,} bytes{_payload_text(letter, payload_chars)}"]
+    return [*lines, f"   payload  {letter.payload_length:,} bytes{_payload_text(letter, view)}"]
 
 
-def _payload_text(letter: DeadLetter, limit: int) -> str:
+def _payload_text(letter: DeadLetter, view: View) -> str:
     """Text where most of the bytes are, with the others escaped (a Latin-1 é in a JSON line); else hexadecimal."""
-    payload = letter.payload
+    payload, withheld = view.payload(letter)
+    limit = view.chars
+    if withheld:
+        return f", {withheld}"
     if payload is None:
         return f", kept in {_safe(letter.payload_uri or '(nowhere)')}"
     if not payload:
@@ -161,7 +160,8 @@ def _payload_text(letter: DeadLetter, limit: int) -> str:
     return f", in hexadecimal: {printable(payload[: limit // 2 + 1].hex(), limit)}"
 
 
-def _encoded(payload: bytes | None) -> tuple[str | None, str | None]:
+def encoded(payload: bytes | None) -> tuple[str | None, str | None]:
+    """(encoding, text) of a payload: UTF-8 where it is, else hexadecimal."""
     if payload is None:
         return None, None
     try:

@@ -31,6 +31,22 @@ class Store(Protocol):
         ...
 
 
+class NoStore:
+    """No ledger: nothing is done, and nothing can be written. For a dry run of what has none yet."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Nothing is made. Raises OSError."""
+        raise OSError("there is no ledger to write to")
+
+    def read(self, name: str) -> bytes | None:
+        """Nothing is there."""
+        return None
+
+    def names(self, folder: str) -> list[str]:
+        """Nothing is there."""
+        return []
+
+
 class FolderStore:
     """A folder on local disk (or on a file system that has hard links, or at least exclusive creation)."""
 

@@ -1,4 +1,4 @@
-"""What is in the dead letters: counts by reason, feature, stage, source and attempt, with an example of each reason."""
+"""What is in the dead letters: counts by reason, feature, stage, source, attempt and hour, and examples."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dlq_replay.archives import Damage, read_letters
-from pipeline.core.dead_letter import DeadLetter, parse_source
-from pipeline.core.records import Json, Opener
+from dlq_replay.archives import Damage
+from dlq_replay.selection import ALL, Filters, place_of, read_time
+from pipeline.core.dead_letter import DeadLetter
+from pipeline.core.records import Json
 from pipeline.core.text import printable
 
 if TYPE_CHECKING:
@@ -38,10 +39,13 @@ class Summary:
 
     ``by_reason`` and ``by_stage`` count each letter once, by its first fault, as a run's manifest does;
     ``by_feature`` counts the letters in which a feature is at fault at all. ``by_source`` is by file or
-    subscription. Times are RFC 3339 as found, empty where there are no letters.
+    subscription, ``by_hour`` by the hour (UTC) of the failure, in the order of time. ``first_failed_at`` and
+    ``last_failed_at`` are RFC 3339 as found, empty where there are no letters. ``of`` says what was summed up:
+    ``3 archives``, or a subscription. ``read`` counts letters looked at, selected or not.
     """
 
-    archives: int
+    of: str
+    read: int
     letters: int
     payload_bytes: int
     spilled: int
@@ -50,6 +54,7 @@ class Summary:
     by_stage: Counts
     by_source: Counts
     by_attempt: Counts
+    by_hour: Counts
     first_failed_at: str
     last_failed_at: str
     examples: tuple[Example, ...]
@@ -58,7 +63,8 @@ class Summary:
     def as_json(self) -> Json:
         """The summary for ``--json``."""
         return {
-            "archives": self.archives,
+            "of": self.of,
+            "read": self.read,
             "dead_letters": self.letters,
             "payload_bytes": self.payload_bytes,
             "spilled": self.spilled,
@@ -67,6 +73,7 @@ class Summary:
             "by_stage": dict(self.by_stage),
             "by_source": dict(self.by_source),
             "by_attempt": dict(self.by_attempt),
+            "by_hour": dict(self.by_hour),
             "first_failed_at": self.first_failed_at,
             "last_failed_at": self.last_failed_at,
             "examples": [{"reason": e.reason, "source": e.source, "message": e.message} for e in self.examples],
@@ -108,7 +115,9 @@ class Summary:
             console.print(examples)
 
     def _head(self) -> list[str]:
-        head = [f"{self.letters:,} dead letters in {self.archives:,} archives, {self.payload_bytes:,} bytes refused"]
+        head = [f"{self.letters:,} dead letters in {self.of}, {self.payload_bytes:,} bytes refused"]
+        if self.read != self.letters:
+            head.append(f"{self.read:,} were looked at, and these are those that were asked for")
         if self.spilled:
             head.append(f"{self.spilled:,} of them too large for the archive: their bytes lie beside it")
         if self.letters:
@@ -124,23 +133,29 @@ class Summary:
             ("stage", self.by_stage),
             ("source", self.by_source),
             ("attempt", self.by_attempt),
+            ("hour", _latest(self.by_hour)),
         ]
         return [(title, counts) for title, counts in tables if counts]
 
 
-def summarise(uris: Iterable[str], open_file: Opener) -> Summary:
-    """Sums up the archives ``uris`` (see ``resolve_archives``) in one pass and bounded memory.
+def summarise(
+    items: Iterable[DeadLetter | Damage], filters: Filters = ALL, *, of: str, limit: int | None = None
+) -> Summary:
+    """Sums up the selected letters among ``items``, at most ``limit``, in one pass and bounded memory.
 
     Damaged parts are listed and the rest is counted. Raises only storage faults (OSError).
     """
-    archives = list(uris)
     tally = _Tally()
-    for item in read_letters(archives, open_file):
+    for item in items:
         if isinstance(item, Damage):
             tally.damage.append(item)
-        else:
+            continue
+        if tally.letters == limit:
+            break
+        tally.read += 1
+        if filters.matches(item):
             tally.add(item)
-    return tally.summary(len(archives))
+    return tally.summary(of)
 
 
 class _Tally:
@@ -148,20 +163,22 @@ class _Tally:
 
     def __init__(self) -> None:
         self.damage: list[Damage] = []
-        self._letters = self._bytes = self._spilled = 0
+        self.read = self.letters = 0
+        self._bytes = self._spilled = 0
         self._counts: dict[str, Counter[str]] = {
-            name: Counter() for name in ("reason", "feature", "stage", "source", "attempt")
+            name: Counter() for name in ("reason", "feature", "stage", "source", "attempt", "hour")
         }
         self._first = self._last = ""
         self._examples: dict[str, Example] = {}
 
     def add(self, letter: DeadLetter) -> None:
-        self._letters += 1
+        self.letters += 1
         self._bytes += letter.payload_length
         self._spilled += letter.payload is None
         self._count("reason", letter.reason)
         self._count("stage", letter.stage)
-        self._count("source", _place(letter.source))
+        self._count("source", place_of(letter.source))
+        self._count("hour", _hour(letter.failed_at))
         self._count("attempt", str(letter.attempt))
         for feature in sorted({fault.feature for fault in letter.faults if fault.feature is not None}):
             self._count("feature", feature)
@@ -175,11 +192,12 @@ class _Tally:
         counts = self._counts[table]
         counts[name if name in counts or len(counts) < _MAX_DISTINCT else OTHER] += 1
 
-    def summary(self, archives: int) -> Summary:
+    def summary(self, of: str) -> Summary:
         tables = {name: _ordered(counts) for name, counts in self._counts.items()}
         return Summary(
-            archives=archives,
-            letters=self._letters,
+            of=of,
+            read=self.read,
+            letters=self.letters,
             payload_bytes=self._bytes,
             spilled=self._spilled,
             by_reason=tables["reason"],
@@ -187,6 +205,7 @@ class _Tally:
             by_stage=tables["stage"],
             by_source=tables["source"],
             by_attempt=tables["attempt"],
+            by_hour=tuple(sorted(tables["hour"])),
             first_failed_at=self._first,
             last_failed_at=self._last,
             examples=tuple(self._examples[name] for name, _ in tables["reason"] if name in self._examples),
@@ -198,10 +217,18 @@ def _ordered(counts: Counter[str]) -> Counts:
     return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _place(source: str) -> str:
-    """The file of a row, or the subscription of a message."""
-    in_file = parse_source(source)
-    return in_file[0] if in_file else source.partition("#")[0]
+def _hour(failed_at: str) -> str:
+    """The hour in which a letter failed, in UTC; ``(unknown)`` where its time cannot be read."""
+    moment = read_time(failed_at)
+    return moment.strftime("%Y-%m-%dT%H:00Z") if moment else "(unknown)"
+
+
+def _latest(hours: Counts) -> Counts:
+    """The last hours, as many as are shown, and one line for all before."""
+    if len(hours) <= _ROWS_SHOWN:
+        return hours
+    before, shown = hours[: 1 - _ROWS_SHOWN], hours[1 - _ROWS_SHOWN :]
+    return ((f"({len(before):,} hours before)", sum(count for _, count in before)), *shown)
 
 
 def _shown(counts: Counts) -> Counts:

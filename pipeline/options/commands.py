@@ -25,6 +25,12 @@ class Command:
 _INPUT_LESS = tuple(option for option in data.INPUT if option.name != "input")
 _ENVIRONMENT = tuple(option for option in data.SCHEMA if option.name != "schema")
 
+_DEAD_LETTERS = (
+    "archive",
+    "+",
+    "archive files, folders or globs; or a dead-letter subscription, projects/<project>/subscriptions/<name>",
+)
+
 COMMANDS = (
     Command(
         ("schema", "infer"),
@@ -104,19 +110,37 @@ COMMANDS = (
     ),
     Command(
         ("dlq", "summary"),
-        "Count dead letters by reason, feature, stage and source, with an example of each.",
+        "Count dead letters by reason, feature, stage, source, attempt and hour, with an example of each reason.",
         "dlq_summary",
-        data.GENERAL,
-        ("archive", "+", "archive files, folders or globs"),
-        example="headrace dlq summary dead",
+        (*dlq.DLQ_SUMMARY, *data.GENERAL),
+        _DEAD_LETTERS,
+        example="headrace dlq summary dead --since 6h",
     ),
     Command(
         ("dlq", "show"),
         "Print dead letters: where each came from, what is wrong with it, and its bytes.",
         "dlq_show",
         (*dlq.DLQ_SHOW, *data.GENERAL),
-        ("archive", "+", "archive files, folders or globs"),
+        _DEAD_LETTERS,
         example="headrace dlq show dead --reason wrong_type --limit 5",
     ),
+    Command(
+        ("dlq", "export"),
+        "Write dead letters as JSON lines, or as CSV for a spreadsheet.",
+        "dlq_export",
+        (*dlq.DLQ_EXPORT, *data.GENERAL),
+        _DEAD_LETTERS,
+        example="headrace dlq export dead --format csv --output letters.csv",
+    ),
+    Command(
+        ("dlq", "replay"),
+        "Repair dead letters and send them again, each once. Without --execute it is a dry run, which sends nothing.",
+        "dlq_replay",
+        dlq.REPLAY_OPTIONS,
+        _DEAD_LETTERS,
+        takes_beam_options=True,
+        example="headrace dlq replay dead --fix fixes.yaml --schema schema.pbtxt --transform out/run=1/transform_fn\n"
+        "  headrace dlq replay dead --fix fixes.yaml --to projects/p/topics/t --rate 500 --execute",
+    ),
 )
-GROUPS = {"schema": "Write and check schemas.", "dlq": "Look at dead letters."}
+GROUPS = {"schema": "Write and check schemas.", "dlq": "Look at dead letters, and replay them."}

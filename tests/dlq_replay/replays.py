@@ -30,6 +30,7 @@ class Sent:
         for one in batch:
             self.outgoing.append(one)
         self.deaths.point(f"after send {name}")
+        return {}
 
     def park(self, name, letters):
         self.deaths.point(f"before park {name}")

@@ -7,21 +7,36 @@ from pipeline.core.errors import UsageError
 from pipeline.core.records import InputFile
 from tests.dlq_replay.helpers import archive_of, letter, opener
 
-TREE = ["dead/run=a/task-00000.avro", "dead/run=a/oversized-1.bin", "dead/run=b/task-00000.avro", "odd.name"]
+TREE = [
+    "dead/_replay/parked/replay=1/lane-00-00000000.avro",
+    "dead/run=a/task-00000.avro",
+    "dead/run=a/oversized-1.bin",
+    "dead/run=b/task-00000.avro",
+    "odd.name",
+]
 
 
 def list_files(pattern):
     return [InputFile(name, 1) for name in TREE if name == pattern or name.startswith(pattern + "/")]
 
 
+def resolved(patterns, list_files=list_files):
+    return [file.uri for file in resolve_archives(patterns, list_files)]
+
+
+def test_what_replays_wrote_is_read_only_where_it_is_named():
+    assert resolved(["dead"]) == ["dead/run=a/task-00000.avro", "dead/run=b/task-00000.avro"]
+    assert resolved(["dead/_replay/parked"]) == ["dead/_replay/parked/replay=1/lane-00-00000000.avro"]
+
+
 def test_folders_files_and_overlaps_name_each_archive_once():
     expected = ["dead/run=a/task-00000.avro", "dead/run=b/task-00000.avro"]
-    assert resolve_archives(["dead"], list_files) == expected
-    assert resolve_archives(["dead/run=b", "dead", expected[0]], list_files) == expected
+    assert resolved(["dead"]) == expected
+    assert resolved(["dead/run=b", "dead", expected[0]]) == expected
 
 
 def test_a_file_given_by_name_is_taken_whatever_it_is_called():
-    assert resolve_archives(["odd.name"], list_files) == ["odd.name"]
+    assert resolved(["odd.name"]) == ["odd.name"]
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,19 @@ def test_what_is_left_stays_for_a_better_repair():
     assert replay(LETTERS[:2], sent, files).replayed == 2
 
 
+def test_what_the_other_side_finds_invalid_is_left_and_not_acknowledged():
+    class Picky(Sent):
+        def send(self, name, batch):
+            super().send(name, [one for one in batch if one.dlq_id != LETTERS[1].dlq_id])
+            return {one.dlq_id: "it has a schema" for one in batch if one.dlq_id == LETTERS[1].dlq_id}
+
+    sent, files = Picky(), {}
+    tally = replay(LETTERS[:4], sent, files)
+    assert (tally.replayed, tally.left, tally.balances) == (3, Counter({"it has a schema": 1}), True)
+    assert sorted(sent.acked) == ["ack-0", "ack-2", "ack-3"]
+    assert replay(LETTERS[:4], Sent(), files, replay_id="second").replayed == 1
+
+
 def test_repairs_are_sent_and_what_they_could_not_do_is_counted():
     sent = Sent()
     fixes = parse_fixes("fixes: [{cast: {a: int}}]", "f")
@@ -239,12 +252,13 @@ def test_a_slow_replay_that_was_taken_over_ends_without_harm():
 
     class Slow(Sent):
         def send(self, name, batch):
-            super().send(name, batch)
+            refused = super().send(name, batch)
             if not seen:
                 seen.append(name)
                 late = Ticking()
                 late.time = clock.time + timedelta(seconds=500)
                 replay(LETTERS[:4], sent, files, replay_id="eager", clock=late)
+            return refused
 
     slow = Slow()
     tally = replay(LETTERS[:4], slow, files, clock=clock)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dlq_replay.archives import Damage
+from dlq_replay.archives import Damage, read_letters
+from dlq_replay.selection import ALL, Filters
 from dlq_replay.summary import OTHER, summarise
 from pipeline.core.reasons import Reason
 from tests.dlq_replay.helpers import archive_of, letter, opener
@@ -30,18 +31,19 @@ LETTERS = [
 FILES = {"a.avro": archive_of(LETTERS[:3]), "b.avro": archive_of(LETTERS[3:])}
 
 
-def summary_of(files):
-    return summarise(files, opener(files))
+def summary_of(files, filters=ALL, **options):
+    return summarise(read_letters(files, opener(files)), filters, of=f"{len(files)} archives", **options)
 
 
 def test_counts_by_everything():
     summary = summary_of(FILES)
-    assert (summary.archives, summary.letters, summary.spilled, summary.payload_bytes) == (2, 4, 1, 306)
+    assert (summary.read, summary.letters, summary.spilled, summary.payload_bytes) == (4, 4, 1, 306)
     assert summary.by_reason == (("wrong_type", 2), ("out_of_range", 1), ("record_too_large", 1))
     assert summary.by_feature == (("a", 3), ("x", 1))
     assert summary.by_stage == (("validate", 4),)
     assert summary.by_source == (("gs://b/1.jsonl", 2), ("gs://b/2.jsonl", 2))
     assert summary.by_attempt == (("0", 3), ("1", 1))
+    assert summary.by_hour == (("2023-01-01T00:00Z", 1), ("2024-05-01T12:00Z", 3))
     assert (summary.first_failed_at, summary.last_failed_at) == ("2023-01-01T00:00:00Z", "2024-05-01T12:00:00Z")
     assert [e.reason for e in summary.examples] == ["wrong_type", "out_of_range", "record_too_large"]
     assert summary.examples[0].source == "gs://b/1.jsonl#offset=0"
@@ -68,6 +70,24 @@ def test_damage_is_listed_and_the_rest_counted():
     assert [(d.uri, d.what) for d in summary.damage] == [("c.avro", summary.damage[0].what)]
     assert any("DAMAGED: c.avro at byte" in line for line in summary.lines())
     assert summary.as_json()["damage"][0]["offset"] == summary.damage[0].offset
+
+
+def test_filters_and_a_limit_say_what_is_summed_up():
+    summary = summary_of(FILES, Filters(reasons=("wrong_type",)))
+    assert (summary.read, summary.letters, summary.by_reason) == (4, 2, (("wrong_type", 2),))
+    assert "4 were looked at, and these are those that were asked for" in summary.lines()
+    assert summary_of(FILES, limit=1).letters == 1
+
+
+def test_many_hours_are_shown_from_the_last():
+    letters = [letter(i, failed_at=f"2024-05-{1 + i // 24:02d}T{i % 24:02d}:30:00Z") for i in range(30)]
+    letters.append(letter(99, failed_at="some day"))
+    summary = summary_of({"a": archive_of(letters)})
+    assert len(summary.by_hour) == 31
+    lines = summary.lines()
+    hours = lines[lines.index("hour:") + 1 :][:10]
+    assert "(22 hours before)" in hours[0]
+    assert "2024-05-02T05:00Z" in hours[-1]
 
 
 def test_no_letters_is_a_summary_too():
