@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.options import data, dlq, preflight, stream
+from pipeline.options import data, dlq, job, preflight, stream
 from pipeline.options.kinds import Option
 
 
@@ -30,6 +30,8 @@ _DEAD_LETTERS = (
     "+",
     "archive files, folders or globs; or a dead-letter subscription, projects/<project>/subscriptions/<name>",
 )
+
+_JOB = ("job", "1", "the job's name or id, or its launch spec (a .yaml file)")
 
 COMMANDS = (
     Command(
@@ -142,5 +144,67 @@ COMMANDS = (
         example="headrace dlq replay dead --fix fixes.yaml --schema schema.pbtxt --transform out/run=1/transform_fn\n"
         "  headrace dlq replay dead --fix fixes.yaml --to projects/p/topics/t --rate 500 --execute",
     ),
+    Command(
+        ("job", "launch"),
+        "Launch a job from a launch spec (YAML): template, region, parameters, machines. Never twice, also where an "
+        "answer is lost; a launch record beside the staged files is what later updates compare with.",
+        "job_launch",
+        job.LAUNCH_OPTIONS,
+        ("spec", "1", "the launch spec, a .yaml file, local or gs://"),
+        example="headrace job launch launch.yaml --dry_run",
+    ),
+    Command(
+        ("job", "update"),
+        "Replace the running job by what its launch spec says now. The new graph is compared with the running one, "
+        "validated by the service, then launched; where it is refused the old job runs on (exit code 4).",
+        "job_update",
+        job.UPDATE_OPTIONS,
+        ("spec", "1", "the launch spec, a .yaml file, local or gs://"),
+        example="headrace job update launch.yaml --dry_run",
+    ),
+    Command(
+        ("job", "resize"),
+        "Give a running job other machines: same template, same parameters; says what that does to the memory of an SDK "
+        "process. Worker limits alone are changed in flight, without replacing the job.",
+        "job_resize",
+        job.RESIZE_OPTIONS,
+        _JOB,
+        example="headrace job resize my-job --machine_type n2-highmem-4 --project p --region europe-west1",
+    ),
+    Command(
+        ("job", "drain"),
+        "Stop a streaming job without loss: it takes no more messages, finishes what it holds, and ends.",
+        "job_drain",
+        job.STOP_OPTIONS,
+        _JOB,
+        example="headrace job drain launch.yaml",
+    ),
+    Command(
+        ("job", "cancel"),
+        "Stop a job at once; what it holds is dropped (a stream's messages that were taken are lost: drain it instead).",
+        "job_cancel",
+        job.STOP_OPTIONS,
+        _JOB,
+        example="headrace job cancel 2026-11-30_12_00_00-123 --project p --region europe-west1",
+    ),
+    Command(
+        ("job", "status"),
+        "The state of a job, its counters, its latest warnings and errors. Exit code 1 where it has failed.",
+        "job_status",
+        job.STATUS_OPTIONS,
+        _JOB,
+        example="headrace job status launch.yaml",
+    ),
+    Command(
+        ("job", "list"),
+        "The active jobs of a region, newest first.",
+        "job_list",
+        job.LIST_OPTIONS,
+        example="headrace job list --project p --region europe-west1",
+    ),
 )
-GROUPS = {"schema": "Write and check schemas.", "dlq": "Look at dead letters, and replay them."}
+GROUPS = {
+    "schema": "Write and check schemas.",
+    "dlq": "Look at dead letters, and replay them.",
+    "job": "Launch, change and watch jobs on Dataflow.",
+}

@@ -250,6 +250,7 @@ def _environment(given: Json) -> Json:
         "workerPools": [pool],
         "serviceAccountEmail": given.get("serviceAccountEmail", ""),
         "experiments": given.get("additionalExperiments", []),
+        "sdkPipelineOptions": {"options": {"staging_location": given.get("stagingLocation", "") + "/job.1234"}},
     }
 
 

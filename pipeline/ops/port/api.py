@@ -20,7 +20,7 @@ FINISHED = frozenset({"DONE", "FAILED", "CANCELLED", "UPDATED", "DRAINED"})
 class Job:
     """A job as the service describes it; ``state`` is without its JOB_STATE_ prefix.
 
-    ``machine_type`` and ``experiments`` are known only where the job was asked for with ``details``.
+    ``machine_type``, ``experiments`` and ``staging_location`` are known only where it was asked for with ``details``.
     """
 
     id: str
@@ -36,6 +36,7 @@ class Job:
     sdk: str = ""
     machine_type: str = ""
     experiments: tuple[str, ...] = ()
+    staging_location: str = ""
 
     @property
     def is_finished(self) -> bool:

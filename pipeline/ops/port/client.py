@@ -209,7 +209,14 @@ def _job_of(job: Any) -> Job:
         sdk=job.job_metadata.sdk_version.version,
         machine_type=pools[0].machine_type if pools else "",
         experiments=tuple(job.environment.experiments),
+        staging_location=_staging_of(job.environment.sdk_pipeline_options),
     )
+
+
+def _staging_of(options: Any) -> str:
+    """Where the SDK's runner staged the job's files, as its pipeline options say."""
+    given = options.get("options") if options else None
+    return str(given.get("staging_location") or "") if given else ""
 
 
 def _message_of(message: Any) -> Message:
