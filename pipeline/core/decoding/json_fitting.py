@@ -24,6 +24,7 @@ Templates = tuple[Template, ...]
 
 _CHUNK_ROWS = 16_384  # 128 KiB for an array of words: what is at work stays in the processor's cache
 _SAMPLE_ROWS = 32
+_LOOK_EVERY = 8  # values, whether any row still fits
 _MOST_TEMPLATES = 4
 _FEW_LEFT = 32  # one of so many rows may be left over without another template being sought
 _LEAST_GAIN = 8
@@ -115,13 +116,13 @@ class _Fit:
         base = int(self._block.starts[rows[0]]) // WORD_BYTES * WORD_BYTES
         ends = self._block.ends[rows]
         cursor = Cursor(Words(_padded_text(self._block.data, base, int(ends[-1]))), self._block.starts[rows] - base)
-        for literal, slot, column in zip(self._template.literals, self._template.slots, self._columns, strict=False):
+        slots = zip(self._template.literals, self._template.slots, self._columns, strict=False)
+        for number, (literal, slot, column) in enumerate(slots):
             _read(cursor, literal, slot, column, at=at, base=base)
-            if not cursor.fits.any():
+            if number % _LOOK_EVERY == 0 and not cursor.fitting().any():
                 return
         cursor.pass_literal(self._template.literals[-1])
-        cursor.fits &= cursor.places + base == ends
-        self.fits[at : at + len(rows)] = cursor.fits
+        self.fits[at : at + len(rows)] = cursor.fitting() & (cursor.places + base == ends)
 
     def batch(self, schema: Schema) -> pa.RecordBatch:
         """The canonical columns of the rows that fit."""

@@ -37,17 +37,25 @@ _WIDER, _NARROWER = 1 + 2.0**-50, 1 - 2.0**-50
 _INT64_MAX = _U((1 << 63) - 1)
 _ZERO, _MINUS, _POINT, _QUOTE = ord("0"), ord("-"), ord("."), ord('"')
 _LONGEST_LITERAL = (MOST_WORDS - 2) * WORD_BYTES
+_LONGEST_STRING = 512 * WORD_BYTES  # or, if it is the only one, it would be read in as many steps as it has words
 _WORDS = ((b"null", 0), (b"true", 1), (b"false", 0))
 _NO_ROWS = np.zeros(0, np.int64)
 
 
 class Cursor:
-    """Where each of the rows is, ``places``; and which were like the template so far, ``fits``; shape (rows,)."""
+    """Where each of the rows is, ``places``, shape (rows,); ``fitting`` says which were like the template so far."""
 
     def __init__(self, words: Words, places: Int64Array) -> None:
         self.words = words
         self.places = places
-        self.fits: BoolArray = np.ones(len(places), np.bool_)
+        self.fits: BoolArray = np.ones(len(places), np.bool_)  # but for literals
+        self._differs = np.zeros(len(places), np.uint64)
+
+    def fitting(self) -> BoolArray:
+        """Which rows are like the template up to their places."""
+        fitting: BoolArray = self._differs == 0
+        fitting &= self.fits
+        return fitting
 
     def pass_literal(self, literal: bytes) -> UInt64Array:
         """Go past ``literal``; the words that come next."""
@@ -61,15 +69,13 @@ class Cursor:
         self.fits[rows] = False
 
     def _compare(self, literal: bytes) -> list[UInt64Array]:
-        words = self.words.at(self.places, len(literal) // WORD_BYTES + 2)
-        differs = np.zeros(len(self.places), np.uint64)
+        words = self.words.at(self.places, (len(literal) + 2 * WORD_BYTES - 1) // WORD_BYTES)
         for at in range(0, len(literal), WORD_BYTES):
             part = literal[at : at + WORD_BYTES]
             difference = words[at // WORD_BYTES] ^ word_of(part)
             if len(part) < WORD_BYTES:
                 difference &= low_mask(len(part))
-            differs |= difference
-        self.fits &= differs == 0
+            self._differs |= difference
         self.places += len(literal)
         return words
 
@@ -84,7 +90,7 @@ class _Digits:
     @classmethod
     def read(cls, words: Words, places: Int64Array, word: UInt64Array) -> _Digits:
         value, count = leading_digits(word)
-        long = np.flatnonzero(count == WORD_BYTES)
+        long = np.flatnonzero(count == WORD_BYTES) if count.max(initial=0) == WORD_BYTES else _NO_ROWS
         while len(long):
             (word,) = words.at(places[long] + count[long], 1)
             more, further = leading_digits(word)
@@ -110,7 +116,7 @@ class _Number:
         """Moves ``cursor`` past it. ``words`` says which of ``_WORDS`` may stand for a number."""
         digits = _Digits.read(cursor.words, cursor.places, word)
         found = cls(digits, _NO_ROWS, _NO_ROWS)
-        cursor.misfit(_padded(word, digits.count))
+        cursor.fits &= ~_padded(word, digits.count)
         if not digits.count.all():
             found._begin_otherwise(cursor, word, words=words)
         cursor.places += digits.count
@@ -251,9 +257,12 @@ def read_strings(cursor: Cursor, word: UInt64Array) -> tuple[Int64Array, Int64Ar
     count, odd = string_end(word, first=True)
     cursor.fits &= (odd == 0) | ~opened
     ends = cursor.places + count
-    rows = np.flatnonzero((count == WORD_BYTES) & cursor.fits & opened)
+    rows = np.flatnonzero((count == WORD_BYTES) & (odd == 0) & opened)
     while len(rows):
         places = ends if len(rows) == len(ends) else ends[rows]
+        if places[0] - starts[rows[0]] > _LONGEST_STRING:
+            cursor.misfit(rows)
+            break
         (word,) = cursor.words.at(places, 1)
         count, odd = string_end(word, first=False)
         going = (count == WORD_BYTES) & (odd == 0)

@@ -258,3 +258,15 @@ def test_misfits_in_numbers_go_to_the_native_parser(monkeypatch):
     rows = [b'{"a":1,"s":"%s"}' % (b"\\n" if row % 4 == 0 else b"t") for row in range(400)]
     check_laws(JsonLinesDecoder(FLAT), block_of(rows))
     assert seen == [100]
+
+
+def test_a_string_of_megabytes_is_not_read_word_by_word():
+    rows = [b'{"a":1,"s":"%s"}' % (b"y" * length) for length in (4000, 5000, 3_000_000, *range(4085, 4110))]
+    assert left_rows(rows, FLAT) > 0
+    decoded = check_laws(JsonLinesDecoder(FLAT), block_of(rows))
+    assert decoded.batch.num_rows == len(rows)
+
+
+def test_a_block_without_quotes_is_given_up_soon():
+    rows = [b'{"a":1,"s":"t"}'] * 14 + [b'{"a":1,"s":"' + b"y" * 100_000] * 14
+    check_laws(JsonLinesDecoder(FLAT), block_of(rows))
