@@ -164,8 +164,8 @@ COMMANDS = (
     ),
     Command(
         ("job", "resize"),
-        "Give a running job other machines: same template, same parameters; says what that does to the memory of an SDK "
-        "process. Worker limits alone are changed in flight, without replacing the job.",
+        "Give a running job other machines: same template, same parameters; says what that does to the memory of an "
+        "SDK process. Worker limits alone are changed in flight, without replacing the job.",
         "job_resize",
         job.RESIZE_OPTIONS,
         _JOB,
@@ -181,7 +181,7 @@ COMMANDS = (
     ),
     Command(
         ("job", "cancel"),
-        "Stop a job at once; what it holds is dropped (a stream's messages that were taken are lost: drain it instead).",
+        "Stop a job at once; what it holds is dropped (messages that a stream had taken are lost: drain it instead).",
         "job_cancel",
         job.STOP_OPTIONS,
         _JOB,
