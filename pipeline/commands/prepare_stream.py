@@ -14,14 +14,14 @@ from pipeline.core.errors import UsageError
 from pipeline.core.messages import StreamSettings
 from pipeline.core.names import MANIFEST, run_folder
 from pipeline.core.pubsub import spill_folder
-from pipeline.core.records import Json
 from pipeline.core.schema import Schema, load_schema
 from pipeline.core.settings import InputSettings
 from pipeline.core.windows import MAX_WINDOW_SECONDS, WindowManifest, window_start
 from pipeline.features.artefact import Artefact, load_artefact
 from pipeline.features.layouts import make_layout
 from pipeline.features.spec import required_features
-from pipeline.features.transformer import IdentityTransformer, Transformer
+from pipeline.features.stream import MessageProcessor
+from pipeline.features.transformer import IdentityTransformer, RowTransformer, Transformer
 from pipeline.jobs.streaming import StreamJob
 from pipeline.transforms import files
 from pipeline.transforms.publish import feature_spec_of
@@ -44,10 +44,12 @@ def prepare_stream(arguments: Namespace, *, job_name: str | None) -> StreamJob:
     check_folders(arguments)
     run_id = preflight.run_id_of(arguments.run_id or job_name, now)
     job = job_name or "headrace-stream"
-    inputs = _input_settings(arguments, schema)
-    artefact_required, fingerprint, features = _transform(arguments, schema)
-    settings = stream_settings(arguments, replace(inputs, required=artefact_required), job=job)
-    layout = make_layout(settings.layout, features=features["features"], rows_per_record=settings.rows_per_record)
+    settings = stream_settings(arguments, schema, job=job)
+    transformer, artefact = load_transform(arguments.transform, schema)
+    settings = replace(settings, input=replace(settings.input, required=required_by(artefact, schema)))
+    MessageProcessor(settings, transformer=transformer)  # what does not go together would fail for ever later
+    described = feature_spec_of({"features": transformer.features, "labels": transformer.labels})
+    layout = make_layout(settings.layout, features=transformer.features, rows_per_record=settings.rows_per_record)
     windows = WindowSettings(
         output=settings.output,
         window_seconds=settings.window_seconds,
@@ -58,8 +60,8 @@ def prepare_stream(arguments: Namespace, *, job_name: str | None) -> StreamJob:
         job_name=job,
         code=preflight.code_version(),
         schema_fingerprint=schema.fingerprint,
-        transform_fingerprint=fingerprint,
-        feature_spec=features | {"layout": layout.describe()},
+        transform_fingerprint=artefact.content_fingerprint if artefact else None,
+        feature_spec=described | {"layout": layout.describe()},
     )
     check_same_kind(windows, round(now.timestamp()))
     archive = files.join(arguments.dead_letters, run_folder(run_id)) if arguments.dead_letters else ""
@@ -97,10 +99,10 @@ def check_folders(arguments: Namespace) -> None:
     preflight.check_folder("output", arguments.output)
 
 
-def stream_settings(arguments: Namespace, inputs: InputSettings, *, job: str) -> StreamSettings:
+def stream_settings(arguments: Namespace, schema: Schema, *, job: str) -> StreamSettings:
     """The settings that travel to workers. Raises UsageError for values that cannot be, or do not go together."""
     return StreamSettings(
-        input=inputs,
+        input=input_settings(arguments, schema),
         subscription=arguments.input_subscription,
         output=arguments.output,
         transform=arguments.transform,
@@ -146,7 +148,8 @@ def avro_schema(source: str | None) -> str:
         raise UsageError(f"--avro_schema {source}: {error}") from error
 
 
-def _input_settings(arguments: Namespace, schema: Schema) -> InputSettings:
+def input_settings(arguments: Namespace, schema: Schema) -> InputSettings:
+    """How messages are read and judged."""
     return InputSettings(
         format=arguments.payload_format,
         schema=schema.proto.SerializeToString(deterministic=True),
@@ -157,22 +160,19 @@ def _input_settings(arguments: Namespace, schema: Schema) -> InputSettings:
     )
 
 
-def _transform(arguments: Namespace, schema: Schema) -> tuple[tuple[str, ...], str | None, Json]:
-    """What the transform requires, its fingerprint, and what it gives. Raises UsageError where it does not fit."""
-    if not arguments.transform:
-        identity = IdentityTransformer(schema)
-        return (), None, feature_spec_of({"features": identity.features, "labels": identity.labels})
-    with files.local_copy(arguments.transform) as folder:
-        artefact = load_artefact(folder, schema)
-        transformer = Transformer(artefact, schema)  # here, since a graph that does not load would fail for ever later
-    described = feature_spec_of({"features": transformer.features, "labels": transformer.labels})
-    return _required(artefact, schema), artefact.content_fingerprint, described
+def required_by(artefact: Artefact | None, schema: Schema) -> tuple[str, ...]:
+    """The features of the schema that the transform cannot do without, sorted."""
+    needed = required_features(artefact.spec) if artefact and artefact.spec else frozenset()
+    return tuple(sorted(needed & {feature.name for feature in schema.features}))
 
 
-def _required(artefact: Artefact, schema: Schema) -> tuple[str, ...]:
-    if artefact.spec is None:
-        return ()
-    return tuple(sorted(required_features(artefact.spec) & {feature.name for feature in schema.features}))
+def load_transform(folder: str | None, schema: Schema) -> tuple[RowTransformer, Artefact | None]:
+    """The transform, its graph loaded, and its artefact. Raises UsageError where it is damaged or of another schema."""
+    if not folder:
+        return IdentityTransformer(schema), None
+    with files.local_copy(folder) as local:
+        artefact = load_artefact(local, schema)
+        return Transformer(artefact, schema), artefact
 
 
 def check_same_kind(windows: WindowSettings, now: int) -> None:

@@ -1,4 +1,4 @@
-"""Checks a committed run: every shard, every checksum and every count against the manifest, in bounded memory."""
+"""Checks a committed run or window: every shard, checksum and count against the manifest, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from pipeline.core.errors import UsageError
 from pipeline.core.framing import HEADER_BYTES, CorruptRecordError, Frames, scan_frames
 from pipeline.core.json_fields import crc_text
 from pipeline.core.manifest import Manifest, ShardEntry
-from pipeline.core.names import MANIFEST
+from pipeline.core.names import MANIFEST, WindowName
 from pipeline.core.records import Json, Opener
 from pipeline.core.text import printable
+from pipeline.core.windows import WindowManifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What verifying found. ``shards``, ``rows``, ``records`` and ``size_bytes`` count good shards only."""
+    """What verifying found. ``shards``, ``rows``, ``records`` and ``size_bytes`` count good shards only.
+
+    ``run_id`` is the name of the window's folder where it is a window.
+    """
 
     run_id: str
     findings: tuple[Finding, ...]
@@ -89,7 +93,7 @@ def verify_run(
     progress: Callable[[int], None] | None = None,
     check_records: CheckRecords | None = None,
 ) -> VerifyReport:
-    """Verifies the run in ``run_dir``.
+    """Verifies the run, or the window of a stream, in ``run_dir``.
 
     ``list_files(run_dir)`` gives the URIs of all files below it. ``progress`` is called with the bytes read since
     it was last called. Whatever is wrong with the run is a finding; only storage faults are raised (OSError).
@@ -98,7 +102,7 @@ def verify_run(
     folder = run_dir.rstrip("/") + "/"
     manifest = _read_manifest(folder, open_file)
     if isinstance(manifest, Finding):
-        return VerifyReport("", (manifest,))
+        return VerifyReport(window_in(run_dir) or "", (manifest,))
     present = sorted(uri[len(folder) :] for uri in list_files(run_dir) if uri.startswith(folder))
     findings: list[Finding] = []
     good: list[ShardEntry] = []
@@ -118,7 +122,7 @@ def verify_run(
         good += [shard] if not found else []
     findings += _strangers(manifest, present)
     return VerifyReport(
-        manifest.run_id,
+        manifest.name,
         tuple(findings),
         shards=len(good),
         rows=sum(shard.rows for shard in good),
@@ -127,19 +131,48 @@ def verify_run(
     )
 
 
-def _read_manifest(folder: str, open_file: Opener) -> Manifest | Finding:
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What a manifest says there is: the run's id or the window's name, and its shards."""
+
+    name: str
+    shards: tuple[ShardEntry, ...]
+    splits: frozenset[str]
+    compression: str
+
+
+def window_in(folder: str) -> str | None:
+    """The name of the window that a folder is named after; None for any other name."""
+    name = folder.rstrip("/").rpartition("/")[2]
+    try:
+        return str(WindowName.parse(name))
+    except ValueError:
+        return None
+
+
+def _read_manifest(folder: str, open_file: Opener) -> _Named | Finding:
     try:
         with open_file(folder + MANIFEST) as stream:
-            manifest = Manifest.from_json(stream.read(), MANIFEST)
+            named = _named(stream.read(), window_in(folder))
     except FileNotFoundError:
-        return Finding(MANIFEST, "missing: this is not a committed run (no manifest, no run)")
+        kind = "window" if window_in(folder) else "run"
+        return Finding(MANIFEST, f"missing: this is not a committed {kind} (no manifest, no {kind})")
     except UsageError as error:
         return Finding(MANIFEST, str(error).removeprefix(f"{MANIFEST}: "))
-    if manifest.compression not in COMPRESSIONS:
-        return Finding(
-            MANIFEST, f"shards are compressed with {printable(manifest.compression, 40)}: cannot be verified"
-        )
-    return manifest
+    if named.compression not in COMPRESSIONS:
+        return Finding(MANIFEST, f"shards are compressed with {printable(named.compression, 40)}: cannot be verified")
+    return named
+
+
+def _named(data: bytes, window: str | None) -> _Named:
+    """What the manifest ``data`` names. Raises UsageError for a damaged one, and for that of another window."""
+    if window is None:
+        run = Manifest.from_json(data, MANIFEST)
+        return _Named(run.run_id, run.shards, frozenset(name for name, _ in run.splits), run.compression)
+    manifest = WindowManifest.from_json(data, MANIFEST)
+    if str(manifest.window) != window:
+        raise UsageError(f"{MANIFEST}: it is that of {manifest.window}, in the folder of {window}")
+    return _Named(window, manifest.shards, frozenset(), manifest.compression)
 
 
 def _verify_shard(
@@ -181,10 +214,10 @@ def _checked(frames: Frames, check_records: CheckRecords) -> Checked:
     return Checked(checked.rows, bad)
 
 
-def _strangers(manifest: Manifest, present: Iterable[str]) -> Iterator[Finding]:
+def _strangers(manifest: _Named, present: Iterable[str]) -> Iterator[Finding]:
     """Files that a reader who globs instead of reading the manifest would take for shards of the run."""
     named = {shard.name for shard in manifest.shards}
-    folders = tuple(f"{name}/" for name in {name for name, _ in manifest.splits} | {s.split for s in manifest.shards})
+    folders = tuple(f"{name}/" for name in manifest.splits | {shard.split for shard in manifest.shards})
     for name in present:
         if name not in named and (name.startswith(folders) or name.endswith(".tfrecord")):
             yield Finding(name, "not named by the manifest; readers that list files would read it", warning=True)

@@ -15,6 +15,7 @@ from pipeline.core.manifest import Manifest
 from pipeline.core.names import MANIFEST
 from pipeline.core.reading import Portion, Source
 from pipeline.core.schema_text import nearest
+from pipeline.core.verify import window_in
 
 Times = tuple[str | datetime, str | datetime]
 """A time range: RFC 3339 texts, or datetimes with a time zone; the end is not in it."""
@@ -26,7 +27,7 @@ _Out = TypeVar("_Out")
 
 
 def open_source(location: str, windows: Times | None = None) -> Source:
-    """The run at ``location`` (a run, an output folder, a manifest), or the windows of a stream's output folder.
+    """The run or window at ``location`` (its folder, its manifest, an output folder), or windows of a stream's output.
 
     Raises UsageError where there is none, or where its manifest is damaged.
     """
@@ -35,6 +36,8 @@ def open_source(location: str, windows: Times | None = None) -> Source:
     folder = location.removesuffix(MANIFEST).rstrip("/") or "/" if location.endswith("/" + MANIFEST) else location
     if location == MANIFEST:
         folder = "."
+    if window_in(folder) and (window := _open_window(folder.rstrip("/"))):
+        return window
     run = reading.find_run(folder, exists=_exists, read_bytes=_read_bytes)
     uri = f"{run.rstrip('/')}/{MANIFEST}"
     try:

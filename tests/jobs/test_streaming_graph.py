@@ -1,4 +1,4 @@
-"""The streaming graph is an API: its snapshot is golden, its labels are written, options change values, not its shape."""
+"""The streaming graph is an API: its snapshot is golden, labels are written, options change values, not its shape."""
 
 from __future__ import annotations
 
