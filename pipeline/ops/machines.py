@@ -113,7 +113,7 @@ def machine(name: str) -> Machine:
     if shapes is None:
         raise UsageError(f"machine type {name!r} is not in the table; known families: {', '.join(sorted(FAMILIES))}")
     share, sizes = shapes.get(shape, (0.0, ()))
-    if not size.isdigit() or int(size) not in sizes:
+    if size not in map(str, sizes):
         known = "; ".join(f"{family}-{one}-{{{','.join(map(str, many))}}}" for one, (_, many) in shapes.items())
         raise UsageError(f"there is no machine type {name!r}; {family} has {known}")
     return Machine(name, int(size), _EXCEPTIONS.get(name, share * int(size)))
