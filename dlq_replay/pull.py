@@ -48,11 +48,11 @@ class Puller(Protocol):
 class Subscription:
     """A real subscription ``projects/p/subscriptions/s``, or one of an emulator (PUBSUB_EMULATOR_HOST).
 
-    The client is made when it is first needed. ``wait_seconds`` is how long a pull waits for a first message.
+    The client is made when it is first needed. A pull waits for a first message, at most ``wait_seconds``.
     """
 
     def __init__(self, name: str, *, wait_seconds: float = _PULL_SECONDS) -> None:
-        self._name, self._wait = name, wait_seconds
+        self._name, self._wait = name, min(wait_seconds, _PULL_SECONDS)
         self._made: Any = None
 
     def pull(self, most: int) -> list[Pulled]:

@@ -78,10 +78,11 @@ def work(settings: ReplaySettings, source: Source, sender: int) -> Tally:
     clock = system_clock()
     worker = f"{sender}-{uuid.uuid4().hex[:12]}"
     if source.subscription is not None:
-        held = Held(Subscription(source.subscription.subscription), clock)
+        wanted = source.subscription
+        held = Held(Subscription(wanted.subscription, wait_seconds=wanted.idle_seconds), clock)
         replayer = Replayer(settings, make_ports(settings, held.acknowledge, clock), worker=worker, sender=sender)
         most = min(_PULL, 5 * settings.batch_rows)
-        drain(replayer, held, source.subscription, start=settings.start, clock=clock, most=most)
+        drain(replayer, held, wanted, start=settings.start, clock=clock, most=most)
         return replayer.tally
     replayer = Replayer(settings, make_ports(settings, _nothing, clock), worker=worker, sender=sender)
     open_file = CountedOpener(files.open_read, progress_of(settings.replay_id)) if sender == 0 else files.open_read

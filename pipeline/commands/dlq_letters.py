@@ -80,7 +80,7 @@ def reading(archives: Sequence[InputFile], *, title: str) -> Iterator[Iterator[D
 def peeking(settings: DrainSettings, *, start: datetime | None) -> Iterator[Iterator[DeadLetter]]:
     """The letters of a subscription, each once, none acknowledged; those newer than ``start`` are left out."""
     clock = system_clock()
-    with Held(Subscription(settings.subscription), clock) as held:
+    with Held(Subscription(settings.subscription, wait_seconds=settings.idle_seconds), clock) as held:
         yield _peeked(held, settings, start or clock.now())
 
 
