@@ -28,7 +28,7 @@ MESSAGES = (
         "avro_schema",
         "The schema that avro payloads were written with: a file, or a Pub/Sub schema, "
         "projects/<project>/schemas/<name>.",
-        metavar="FILE",
+        metavar="FILE|NAME",
     ),
     *_of(data.INPUT, "max_record_bytes"),
     Option(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.errors import UsageError
-from pipeline.options import data, kinds, stream
+from pipeline.options import data, dlq, kinds, stream
 from pipeline.options.commands import COMMANDS, Command
 from pipeline.options.kinds import Option
 
@@ -32,6 +32,10 @@ _GROUPS = (
     (stream.WINDOWS, "Output"),
     (stream.DEAD_LETTERS, "Dead letters"),
     (stream.BATCHES, "Batches"),
+    (dlq.SELECTION, "Selection"),
+    (dlq.REPAIR, "Repair"),
+    (dlq.PROOF, "Proof"),
+    (dlq.REPLAY, "Replay"),
 )
 _READ_FOLDERS = frozenset({"transform"})
 
@@ -72,6 +76,13 @@ TEMPLATES = (
         "Validates and transforms the messages of a subscription into TFRecord shards by windows of event time; "
         "refused messages go to a dead-letter topic, an archive, or both. Can be updated in place.",
         streaming=True,
+    ),
+    Template(
+        "replay",
+        ("dlq", "replay"),
+        "Headrace: replay dead letters",
+        "Repairs dead letters and sends them again, each once, at a rate that the live job can bear. Without "
+        "execute=true it is a dry run, which sends nothing.",
     ),
 )
 

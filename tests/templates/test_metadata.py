@@ -46,7 +46,7 @@ def test_every_parameter_says_what_the_service_and_a_person_need(template):
     for name, parameter in parameters(template).items():
         assert parameter["paramType"] in types, name
         assert parameter["label"].strip(), name
-        assert len(parameter["helpText"]) > 20, name
+        assert len(parameter["helpText"]) > 15, name
         assert parameter["groupName"] != "Other", name
         assert re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)
         assert (parameter["paramType"] == "ENUM") == ("enumOptions" in parameter), name
