@@ -28,6 +28,7 @@ from pipeline.transforms.publish import feature_spec_of
 from pipeline.transforms.streaming_letters import LetterSettings
 from pipeline.transforms.streaming_windows import WindowSettings
 
+_CENTURY = 100 * 366 * 86_400
 _PROJECT = r"projects/([a-z][a-z0-9.:-]{4,98}[a-z0-9])"
 _NAME = r"([A-Za-z][A-Za-z0-9._~+%-]{2,254})"
 _PUBSUB_SCHEMA = re.compile(rf"{_PROJECT}/schemas/{_NAME}(@[A-Za-z0-9-]+)?")
@@ -107,7 +108,7 @@ def stream_settings(arguments: Namespace, schema: Schema, *, job: str) -> Stream
         output=arguments.output,
         transform=arguments.transform,
         avro_schema=avro_schema(arguments.avro_schema) if arguments.payload_format == "avro" else "",
-        window_seconds=whole_seconds("window", arguments.window, least=1),
+        window_seconds=whole_seconds("window", arguments.window, least=1, most=MAX_WINDOW_SECONDS),
         allowed_lateness_seconds=whole_seconds("allowed_lateness", arguments.allowed_lateness),
         shards_per_window=arguments.shards_per_window,
         target_shard_bytes=arguments.target_shard_bytes,
@@ -126,10 +127,10 @@ def stream_settings(arguments: Namespace, schema: Schema, *, job: str) -> Stream
     )
 
 
-def whole_seconds(flag: str, seconds: float, *, least: int = 0) -> int:
-    """``seconds`` as they are. Raises UsageError for a fraction of one, and outside of [least, a year]."""
-    if seconds != int(seconds) or not least <= seconds <= MAX_WINDOW_SECONDS:
-        raise UsageError(f"--{flag} is {seconds:g} seconds; give whole seconds, from {least} to 366d")
+def whole_seconds(flag: str, seconds: float, *, least: int = 0, most: int = _CENTURY) -> int:
+    """``seconds`` as they are. Raises UsageError for a fraction of one, and outside of [least, most]."""
+    if seconds != int(seconds) or not least <= seconds <= most:
+        raise UsageError(f"--{flag} is {seconds:g} seconds; give whole seconds, from {least}s to {most // 86_400}d")
     return int(seconds)
 
 
