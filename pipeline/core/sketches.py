@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.core.coded import codes_of
 from pipeline.core.records import Int64Array, UInt64Array
 from pipeline.core.seeds import mix64
 
@@ -91,14 +92,6 @@ class Distinct:
     counts: Int64Array
     complete: bool = True
 
-    @classmethod
-    def of(cls, values: pa.Array) -> Distinct:
-        """Counts of a large_binary array without nulls."""
-        if len(values) == 0:
-            return cls((), np.zeros(0, np.int64))
-        found = pc.value_counts(values)
-        return _bounded(tokens_of(found.field(0)), found.field(1).to_numpy(), complete=True)
-
     def merge(self, *others: Distinct) -> Distinct:
         """The counts of all together."""
         counts = dict(zip(self.values, self.counts.tolist(), strict=True))
@@ -126,11 +119,44 @@ class Distinct:
         return [(self.values[at], int(self.counts[at])) for at in order]
 
 
-def tokens_of(values: pa.Array) -> list[bytes]:
-    """The values of a large_binary array, long ones by their stand-in (see ``token_of``)."""
-    tokens: list[bytes] = values.to_pylist()
-    longest = pc.max(pc.binary_length(values)).as_py() or 0
-    return tokens if longest <= MAX_TOKEN_BYTES else [token_of(value) for value in tokens]
+class Tokens:
+    """The values of a column, long ones by their stand-in (see ``token_of``); ``total_bytes`` is their own sum."""
+
+    def __init__(self, words: pa.Array, codes: Int64Array) -> None:
+        self._words, self._codes = words, codes
+        self._counts = np.bincount(codes, minlength=len(words)).astype(np.int64, copy=False)
+        lengths = pc.binary_length(words).to_numpy(zero_copy_only=False)
+        self._longest = int(lengths.max(initial=0))
+        self.total_bytes = int(self._counts @ lengths)
+
+    @classmethod
+    def of_coded(cls, column: pa.DictionaryArray) -> Tokens:
+        """The values that are not missing (see ``core.coded``)."""
+        words, codes = column.dictionary, codes_of(column)
+        if words.null_count:
+            present = words.is_valid().to_numpy(zero_copy_only=False)
+            codes = (np.cumsum(present) - 1)[codes[present[codes]]]
+            words = words.drop_null()
+        return cls(words, codes)
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def at(self, places: Int64Array) -> npt.NDArray[Any]:
+        """The values at ``places``, as objects of the same shape."""
+        found = np.empty(len(places), object)
+        found[:] = self._texts(self._words.take(pa.array(self._codes[places])))
+        return found
+
+    def distinct(self) -> Distinct:
+        """The different values and how often each is there."""
+        used = np.flatnonzero(self._counts)
+        words = self._words if len(used) == len(self._words) else self._words.take(pa.array(used))
+        return _bounded(self._texts(words), self._counts[used], complete=True)
+
+    def _texts(self, words: pa.Array) -> list[bytes]:
+        texts: list[bytes] = words.to_pylist()
+        return texts if self._longest <= MAX_TOKEN_BYTES else [token_of(text) for text in texts]
 
 
 def token_of(value: bytes) -> bytes:

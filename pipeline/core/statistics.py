@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
+from pipeline.core.coded import coded, is_coded, missing_in
 from pipeline.core.schema import Kind
 from pipeline.core.seeds import seed_of
-from pipeline.core.sketches import Distinct, Priorities, Sample, tokens_of
+from pipeline.core.sketches import Distinct, Priorities, Sample, Tokens
 
 _KINDS = {pa.int64(): Kind.INT, pa.float32(): Kind.FLOAT, pa.large_binary(): Kind.BYTES}
 
@@ -125,8 +125,9 @@ class BatchStatistics:
     def of(cls, batch: pa.RecordBatch, *, seed: int | None = None) -> BatchStatistics:
         """Statistics of a batch of canonical columns (``Schema.arrow_schema``); a null is a missing value.
 
-        ``seed`` chooses the sample; by default it comes from the batch's sums, so that two batches
-        do not sample the same places. Raises KeyError for a column of another type.
+        Columns can be coded (see ``core.coded``), which makes no difference. ``seed`` chooses the sample; by
+        default it comes from the batch's sums, so that two batches do not sample the same places. Raises
+        KeyError for a column of another type.
         """
         columns = [_Column(name, batch.column(at)) for at, name in enumerate(batch.schema.names)]
         if seed is None:
@@ -178,40 +179,37 @@ class _Column:
 
     def __init__(self, name: str, column: pa.Array) -> None:
         self._name = name
-        self._present = len(column) - column.null_count
-        self._missing = column.null_count
+        column = coded(column)
+        self._missing = missing_in(column)
+        self._present = len(column) - self._missing
         self._fewest = self._most = 1 if self._present else None
-        values = column.drop_null() if column.null_count else column
-        if pa.types.is_large_list(column.type):
-            if self._present:
-                counts = np.diff(values.offsets.to_numpy())
-                self._fewest, self._most = int(counts.min()), int(counts.max())
-            values = values.flatten()
-        self._kind = _KINDS[values.type]
-        self._values = len(values)
-        self._bytes = 0
-        self.finite: Any = values
         self._numbers: Numbers | None = None
-        if self._kind is Kind.BYTES:
-            self._bytes = pc.sum(pc.binary_length(values)).as_py() or 0
+        self.finite: Any
+        if is_coded(column):
+            self._kind, self.finite = Kind.BYTES, Tokens.of_coded(column)
         else:
-            self._numbers, self.finite = _numbers_of(values.to_numpy(zero_copy_only=False))
+            values = column.drop_null() if column.null_count else column
+            if pa.types.is_large_list(column.type):
+                if self._present:
+                    counts = np.diff(values.offsets.to_numpy())
+                    self._fewest, self._most = int(counts.min()), int(counts.max())
+                values = values.flatten()
+            self._kind = _KINDS[values.type]
+            if self._kind is Kind.BYTES:
+                self.finite = Tokens.of_coded(coded(values))
+            else:
+                self._numbers, self.finite = _numbers_of(values.to_numpy(zero_copy_only=False))
+        self._values = len(values) if self._numbers else len(self.finite)
 
     @property
     def digest(self) -> str:
         """A summary that differs between batches, to seed the sample."""
-        total = self._numbers.total if self._numbers else self._bytes
+        total = self._numbers.total if self._numbers else self.finite.total_bytes
         return f"{self._name},{self._present},{self._values},{total}"
 
     def statistics(self, priorities: Priorities) -> FeatureStatistics:
         places, chosen = priorities.smallest(len(self.finite))
-        distinct: Distinct | None = None
-        if self._kind is Kind.BYTES:
-            sampled = np.empty(len(places), object)
-            sampled[:] = tokens_of(self.finite.take(pa.array(places)))
-            distinct = Distinct.of(self.finite)
-        else:
-            sampled = self.finite[places].astype(np.float64) + 0.0
+        is_text = self._kind is Kind.BYTES
         return FeatureStatistics(
             self._name,
             self._kind,
@@ -220,10 +218,10 @@ class _Column:
             self._values,
             self._fewest,
             self._most,
-            Sample(chosen, sampled),
+            Sample(chosen, self.finite.at(places) if is_text else self.finite[places].astype(np.float64) + 0.0),
             self._numbers,
-            distinct,
-            self._bytes,
+            self.finite.distinct() if is_text else None,
+            self.finite.total_bytes if is_text else 0,
         )
 
 

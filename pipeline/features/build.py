@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.core.coded import coded, codes_of, is_coded, with_codes
 from pipeline.core.progress import Progress
 from pipeline.core.records import (
     DecodedBlock,
@@ -40,7 +42,7 @@ class DecodedTask:
     """All valid rows of a task as one batch, where each came from, and what was refused so far.
 
     ``of_block`` and ``of_row`` have shape (batch.num_rows,): the index into ``blocks`` and the row
-    in that block.
+    in that block. Columns of single strings are also there as codes.
     """
 
     blocks: list[RawBlock]
@@ -51,7 +53,23 @@ class DecodedTask:
     bytes_read: int
     rows_read: int
     rows_blank: int
-    statistics: BatchStatistics = field(repr=False)
+
+    @cached_property
+    def coded(self) -> pa.RecordBatch:
+        """``batch``, its columns of single strings coded (see ``core.coded``)."""
+        return with_codes(self.batch)
+
+    @cached_property
+    def statistics(self) -> BatchStatistics:
+        """Statistics of ``batch``, rows included that are refused later."""
+        return BatchStatistics.of(self.coded)
+
+    def take(self, rows: Int64Array, *, coded: frozenset[str]) -> pa.RecordBatch:
+        """These rows of the batch, the columns in ``coded`` as codes."""
+        columns = [
+            (self.coded if name in coded else self.batch).column(at) for at, name in enumerate(self.batch.schema.names)
+        ]
+        return pa.RecordBatch.from_arrays(columns, self.batch.schema.names).take(pa.array(rows))
 
     def reject(self, row: int, fault: Fault) -> None:
         """Refuse row ``row`` of the batch after all, with its original bytes."""
@@ -120,7 +138,6 @@ def decode_task(
         bytes_read=sum(block.block.bytes_read for block in decoded),
         rows_read=sum(block.rows_read for block in decoded),
         rows_blank=sum(block.block.blank for block in decoded),
-        statistics=BatchStatistics.of(batch),
     )
 
 
@@ -148,12 +165,11 @@ def key_hashes(column: pa.Array) -> UInt64Array:
 
     Missing values all hash alike. Floats go by their bits, so that 0.0 and -0.0 are two keys.
     """
-    if pa.types.is_large_binary(column.type):
-        encoded = column.dictionary_encode()
-        words = _word_hashes(encoded.dictionary)
-        codes = encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
-        found: UInt64Array = np.append(words, np.uint64(0))[codes]
-        return found
+    column = coded(column)
+    if is_coded(column):
+        found = _word_hashes(column.dictionary)
+        found[column.dictionary.is_null().to_numpy(zero_copy_only=False)] = 0
+        return found[codes_of(column)]
     zero = pa.scalar(0, column.type)
     values = pc.fill_null(column, zero).to_numpy(zero_copy_only=False)
     bits = values.astype(np.int64) if values.dtype.kind == "i" else values.astype(np.float32).view(np.int32)
@@ -172,7 +188,7 @@ def split_indices(settings: BuildSettings, decoded: DecodedTask) -> Int64Array:
     """The index of the data split that each row belongs to, shape (rows,): by the row's bytes, or by its key."""
     if len(settings.splits) == 1:
         return np.zeros(decoded.batch.num_rows, np.int64)
-    column = decoded.batch.column(settings.split_key) if settings.split_key else None
+    column = decoded.coded.column(settings.split_key) if settings.split_key else None
     hashes = key_hashes(column) if column is not None else decoded.row_hashes()
     return assign_splits(hashes, settings.splits, settings.seed)
 
@@ -242,5 +258,6 @@ class Encoder:
             step = min(self._settings.batch_rows, rows_within(decoded.batch, _BATCH_BYTES))
             for start in range(0, len(rows), step):
                 part = rows[start : start + step]
-                for done, output in self._work.transform(decoded.batch.take(pa.array(part)), part, decoded.reject):
+                batch = decoded.take(part, coded=self._work.transformer.coded)
+                for done, output in self._work.transform(batch, part, decoded.reject):
                     yield TransformedChunk(name, done, output)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
+from pipeline.core.coded import codes_of, is_coded
 from pipeline.core.event_times import PATTERN
 from pipeline.core.reasons import Reason
 from pipeline.core.records import BoolArray, Fault, Int64Array
@@ -43,19 +44,29 @@ class RowChecks:
         self._checks = list(dict.fromkeys(check for check in checks if check))
 
     def faults(self, batch: pa.RecordBatch) -> dict[int, Fault]:
-        """The first fault of each row of a canonical batch that has one; ``transform_error``, feature named."""
+        """The first fault of each row of a canonical batch that has one; ``transform_error``, feature named.
+
+        Columns can be coded (see ``core.coded``): then each different value is looked at once.
+        """
         found: dict[int, Fault] = {}
         for check in self._checks:
-            column = batch.column(check.feature)
-            listed = pa.types.is_large_list(column.type)
-            values = column.flatten() if listed else column.drop_null()
-            bad = check.test(values)
-            if not bad.any():
-                continue
-            rows = pc.list_parent_indices(column).to_numpy() if listed else np.flatnonzero(column.is_valid())
-            for row in np.unique(rows[bad]):
-                found.setdefault(int(row), Fault(Reason.TRANSFORM_ERROR, check.message, check.feature))
+            for row in _bad_rows(batch.column(check.feature), check.test).tolist():
+                found.setdefault(row, Fault(Reason.TRANSFORM_ERROR, check.message, check.feature))
         return found
+
+
+def _bad_rows(column: pa.Array, test: Test) -> Int64Array:
+    """The rows with a value that ``test`` finds bad, ascending."""
+    if is_coded(column):
+        bad_words = np.zeros(len(column.dictionary), np.bool_)
+        bad_words[_bad_rows(column.dictionary, test)] = True
+        return np.flatnonzero(bad_words[codes_of(column)])
+    listed = pa.types.is_large_list(column.type)
+    bad = test(column.flatten() if listed else column.drop_null())
+    if not bad.any():
+        return np.zeros(0, np.int64)
+    rows = pc.list_parent_indices(column).to_numpy() if listed else np.flatnonzero(column.is_valid())
+    return np.unique(rows[bad])
 
 
 def _check_of(output: Output, kind: Kind) -> _Check | None:

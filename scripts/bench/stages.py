@@ -17,7 +17,7 @@ from pipeline.core.decoding import json_lines, json_native
 from pipeline.core.statistics import BatchStatistics
 from pipeline.features import build as building
 from pipeline.features import rows as working
-from pipeline.features import transformer as transforming
+from pipeline.features import tensors
 from pipeline.features.build import Encoder, decode_task
 from pipeline.transforms import build as writing
 from pipeline.transforms import files
@@ -114,7 +114,7 @@ class StagedBuild:
         watch.watch(building, "permutation", "split, permute")
         watch.watch(transformer, "faults", "transform: row checks")
         watch.watch(transformer, "transform", "transform: the rest")
-        group = getattr(transforming, "_Group", None)
+        group = getattr(tensors, "Group", None)
         watch.watch(group, "inputs", "transform: columns to tensors")
         watch.watch(transformer, "_graph", "transform: TFT graph")
         watch.watch(group, "outputs", "transform: tensors to columns")

@@ -20,6 +20,7 @@ import tensorflow_transform as tft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.coded import with_codes
 from pipeline.core.errors import UsageError
 from pipeline.core.reasons import Reason
 from pipeline.features.artefact import HEADER, fetch_artefact, load_artefact
@@ -317,6 +318,17 @@ def test_without_a_label_in_the_schema_the_other_outputs_are_the_same(folder: st
 def test_rows_do_not_depend_on_their_batch(transformer: Transformer, output: pa.RecordBatch) -> None:
     for start, length in ((0, 1), (3, 7), (199, 1), (50, 0)):
         assert_same(transformer.transform(BATCH.slice(start, length)), output.slice(start, length))
+
+
+def test_columns_may_come_coded(transformer: Transformer, output: pa.RecordBatch) -> None:
+    coded = with_codes(BATCH)
+    names = transformer.coded
+    assert {"s", "c"} & names
+    columns = [(coded if name in names else BATCH).column(name) for name in BATCH.schema.names]
+    batch = pa.RecordBatch.from_arrays(columns, BATCH.schema.names)
+    assert_same(transformer.transform(batch), output)
+    for start, length in ((0, 1), (5, 30)):
+        assert_same(transformer.transform(batch.slice(start, length)), output.slice(start, length))
 
 
 def test_threads_share_one_graph_and_nothing_is_traced_again(transformer: Transformer, output: pa.RecordBatch) -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.coded import with_codes
 from pipeline.features.checks import RowChecks, bad_floats, bad_integers, bad_times
 from pipeline.features.params import TIME_PARTS
 from pipeline.features.spec import parse_features
@@ -91,3 +92,13 @@ def test_the_rows_at_fault_are_found(spec: str, values: dict[str, list[object]],
     later = [row - 1 for row in bad if row]
     assert sorted(checks.faults(batch.slice(1))) == later, "a slice is judged like its rows"
     assert np.array_equal(sorted(checks.faults(batch.slice(0, 0))), [])
+
+
+def test_coded_columns_have_the_faults_of_plain_ones() -> None:
+    spec = parse_features("t: {time_parts: {parts: [month]}}\n", SCHEMA)
+    checks = RowChecks(spec, SCHEMA)
+    good, bad = b"2013-01-01T10:00:00Z", b"soon"
+    batch = pa.RecordBatch.from_pydict({"t": binary([good, bad, good, None, bad, b"2013-13-01T10:00:00Z"])})
+    assert sorted(checks.faults(batch)) == [1, 4, 5]
+    assert checks.faults(with_codes(batch)) == checks.faults(batch)
+    assert sorted(checks.faults(with_codes(batch).slice(2, 3))) == [2]
