@@ -128,13 +128,13 @@ def fit(name: str, *, threads: int | None, one_process: bool) -> Fit:
 def bigger(name: str) -> str | None:
     """The machine of the same family and vCPUs with the next more memory a vCPU; None where there is none."""
     found = machine(name)
-    share = found.memory_gb / found.vcpus
     family = name.partition("-")[0]
-    more = sorted(
-        (gb, f"{family}-{shape}-{found.vcpus}")
-        for shape, (gb, sizes) in FAMILIES.get(family, {}).items()
-        if found.vcpus in sizes and gb > share
-    )
+    same_size = [
+        machine(f"{family}-{shape}-{found.vcpus}")
+        for shape, (_, sizes) in FAMILIES.get(family, {}).items()
+        if found.vcpus in sizes
+    ]
+    more = sorted((one.memory_gb, one.name) for one in same_size if one.memory_gb > found.memory_gb)
     return more[0][1] if more else None
 
 

@@ -20,6 +20,7 @@ from pipeline.transforms import files
 if importlib.util.find_spec("gcp_storage_emulator") is None and not os.environ.get("CI"):
     pytest.skip("gcp-storage-emulator is not installed (pip install -e .[dev])", allow_module_level=True)
 
+PROCESS = "ProcessMessages/ParDo(ProcessMessages)"
 PLACE = ("--project", PROJECT, "--region", REGION)
 
 
@@ -64,9 +65,9 @@ def test_a_launch_waits_until_the_job_runs_and_leaves_a_record(jobs, state):
     assert record["transform_fingerprint"] is None
     assert "@" in record["launched_by"]
     assert record["launched_at"].endswith("+00:00")
-    assert {"ProcessMessages", "WriteShards", "CommitWindow"} <= {step["name"] for step in record["graph"]["steps"]}
-    assert "QUEUED" in done.err
-    assert "PENDING" in done.err
+    assert {PROCESS, "WriteShards", "CommitWindow"} <= {step["name"] for step in record["graph"]["steps"]}
+    assert "is PENDING" in done.err
+    assert "is RUNNING" in done.err
 
 
 def test_a_dry_run_prints_the_exact_request_and_launches_nothing(jobs, state, bucket):
@@ -106,10 +107,13 @@ def test_parameters_reach_the_job_unchanged(jobs, state, value):
 
 def test_numbers_and_words_of_yaml_reach_the_job_as_they_are_written(jobs, state):
     path = jobs.spec()
-    text = path.read_text().replace('"parameters": {', '"parameters": {"window": 0x10s, "batch_keys": 020, ')
-    path.write_text(text.replace('"window": 0x10s', '"window": "600"'))
-    assert jobs.job("launch", path, "--no_wait").code == 0
-    assert state.launches[0]["parameters"]["batch_keys"] == "020"
+    as_written = {"batch_keys": "020", "timestamp_attribute": "0.10", "id_attribute": "on"}
+    words = ", ".join(f"{name}: {text}" for name, text in as_written.items())
+    path.write_text(path.read_text().replace('"parameters": {', f'"parameters": {{{words}, '))
+    done = jobs.job("launch", path, "--no_wait")
+    assert done.code == 0, done.err
+    sent = state.launches[0]["parameters"]
+    assert {name: sent[name] for name in as_written} == as_written
 
 
 def test_a_job_that_fails_shows_its_error_messages(jobs, state):
@@ -313,14 +317,14 @@ def test_an_incompatible_graph_is_refused_before_any_launch_with_the_step_named(
 
     def other_coder(steps, graph):
         steps["WriteShards"]["inputs"] = {"None": "kv(varint, string_utf8)"}
-        steps["ProcessMessages"]["states"]["hoard"] = "bag(bytes)"
+        steps[PROCESS]["states"]["hoard"] = "bag(bytes)"
 
     edit_graph(jobs, other_coder)
     done = jobs.job("update", jobs.spec())
     assert (done.code, len(state.launches)) == (4, 1)
     assert f"cannot replace job {old}, which runs on; nothing was launched" in done.err
     assert "WriteShards: the coder of its input changes from kv(varint, string_utf8) to" in done.err
-    assert "ProcessMessages: state 'hoard' (bag(bytes)) goes" in done.err
+    assert f"{PROCESS}: state 'hoard' (bag(bytes)) goes" in done.err
     forced = jobs.job("update", jobs.spec(), "--force")
     assert (forced.code, len(state.launches)) == (0, 3), forced.err
 

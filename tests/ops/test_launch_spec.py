@@ -73,7 +73,7 @@ def test_the_request_is_what_the_service_takes():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("region: europe-west1\n", "", r"launch\.yaml:1: 'region' is missing"),
+        ("region: europe-west1\n", "", r"launch\.yaml:2: 'region' is missing"),
         ("region: europe-west1", "regoin: x", r"launch\.yaml:4: unknown key 'regoin' in the launch spec; did you mean"),
         ("europe-west1", "Europe", r"launch\.yaml:4: 'region' must be a region such as"),
         ("gs://b1b/templates", "/templates", r"launch\.yaml:2: 'template' must be gs://"),
