@@ -30,6 +30,7 @@ class Stream:
     dead_topic: str
     dead_subscription: str
     process: subprocess.Popen[bytes] = field(repr=False)
+    _rows: list[Row] | None = field(default=None, repr=False)
 
     @property
     def output(self) -> Path:
@@ -60,17 +61,23 @@ class Stream:
         """All rows of all windows that have a manifest (layout ``rows``)."""
         return [row_of(record) for path in self.shards() for record in records_of(path)]
 
+    def rows_once(self) -> list[Row]:
+        """The rows, read once: for a job that has ended."""
+        if self._rows is None:
+            self._rows = self.rows()
+        return self._rows
+
     def archived(self) -> list[dict[str, Any]]:
         """The dead letters in the archive."""
         return letters_in(self.folder / "dead")
 
-    def wait_for(self, done: Callable[[], bool], what: str, *, seconds: float = 120) -> None:
+    def wait_for(self, done: Callable[[], bool], what: str, *, seconds: float = 120, every: float = 0.1) -> None:
         """Wait until ``done()``; AssertionError with the job's own words if it ends, or never gets there."""
         limit = time.monotonic() + seconds
         while not done():
             assert self.alive, f"the job ended before {what}:\n{self.said[-3000:]}"
             assert time.monotonic() < limit, f"no {what} in {seconds} s:\n{self.said[-3000:]}"
-            time.sleep(0.1)
+            time.sleep(every)
 
     def stop(self, number: int = signal.SIGTERM, *, seconds: float = 120) -> Done:
         """Tell the job to stop, wait for its end, and return what it said."""
