@@ -22,7 +22,7 @@ from pipeline.core.records import Json
 from pipeline.jobs.streaming import StreamJob, build_stream
 from pipeline.logs import words_of
 from pipeline.readiness.stream import require_ready, wanted_of
-from pipeline.transforms import names
+from pipeline.transforms import files, names
 from pipeline.transforms.tally import forget_totals, totals
 
 _LOG = logging.getLogger(__name__)
@@ -37,8 +37,8 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
         raise UsageError(
             "--id_attribute: the local runner cannot drop repeated messages; leave it out, or use Dataflow"
         )
-    if not local and arguments.duration:
-        raise UsageError("--duration is for local runs; end a job on Dataflow with 'headrace job drain'")
+    if not local:
+        check_remote(arguments)
     job = prepare_stream(arguments, job_name=options.get_all_options().get("job_name"))
     _check_pubsub(arguments, options, local=local)
     if not local:
@@ -51,6 +51,18 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     if summary["messages"] != summary["rows_written"] + summary["dead_letters"]:
         raise HeadraceError("the accounts do not balance: see the numbers above; this is a bug, please report it")
     return 0
+
+
+def check_remote(arguments: Namespace) -> None:
+    """Raise UsageError for what only this machine has, or can do."""
+    if arguments.duration:
+        raise UsageError("--duration is for local runs; end a job on Dataflow with 'headrace job drain'")
+    for flag in ("output", "dead_letters", "transform"):
+        folder = getattr(arguments, flag)
+        if folder and not files.is_remote(folder):
+            raise UsageError(
+                f"--{flag} {folder}: workers elsewhere cannot see this machine's disk; give a gs:// folder"
+            )
 
 
 def stream_options(beam_arguments: Sequence[str]) -> PipelineOptions:
