@@ -220,6 +220,7 @@ class FakeDataflow:
         if state != "JOB_STATE_RUNNING":
             return
         if job.replaces and self.jobs[job.replaces].state in ACTIVE:
+            self.jobs[job.replaces].ahead.clear()
             self.jobs[job.replaces].body |= {"currentState": "JOB_STATE_UPDATED", "replacedByJobId": job.id}
         if job.parallel_to:
             self._enter(self.jobs[job.parallel_to], "JOB_STATE_DRAINING")
