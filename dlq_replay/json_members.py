@@ -9,6 +9,12 @@ from typing import Any
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_PLAIN = re.compile(
+    r'[ \t\r\n]*("([^"\\\x00-\x1f]*)")[ \t\r\n]*:[ \t\r\n]*'
+    r'(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|"[^"\\\x00-\x1f]*"|true|false|null)[ \t\r\n]*([,}])'
+)
+"""A member without escapes whose value is no list and no object, and what follows it: nearly all that there are."""
+
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
 
@@ -95,6 +101,14 @@ def _members(text: str, at: int) -> tuple[list[Member], int]:
     if text[at : at + 1] == "}":
         return found, at + 1
     while True:
+        if plain := _PLAIN.match(text, at):
+            written, key, value, after = plain.groups()
+            found.append(Member(key, written, value))
+            at = plain.end()
+            if after == "}":
+                return found, at
+            continue
+        at = _skip(text, at)
         match = _STRING.match(text, at)
         if match is None:
             raise NotJson("a key is not a string")
@@ -109,7 +123,7 @@ def _members(text: str, at: int) -> tuple[list[Member], int]:
             return found, at + 1
         if text[at : at + 1] != ",":
             raise NotJson("members are not separated by commas")
-        at = _skip(text, at + 1)
+        at += 1
 
 
 def _read_string(written: str) -> str:

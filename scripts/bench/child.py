@@ -95,7 +95,24 @@ def stages(settings: Settings) -> Steps:
     return lambda: StagedBuild(settings["arguments"]), finish
 
 
-JOBS = {job.__name__: job for job in (per_row, canonical, canonical_analysis, run, analyze, read, stages)}
+def summary(settings: Settings) -> Steps:
+    """``headrace dlq summary``."""
+    from bench import dead_letters
+
+    return lambda: dead_letters.Summarising(**settings), lambda job: job.rows
+
+
+def replay(settings: Settings) -> Steps:
+    """``headrace dlq replay``, to a publisher that does nothing."""
+    from bench import dead_letters
+
+    return lambda: dead_letters.Replaying(**settings), lambda job: job.rows
+
+
+JOBS = {
+    job.__name__: job
+    for job in (per_row, canonical, canonical_analysis, run, analyze, read, stages, summary, replay)
+}
 
 
 def _rows_given(settings: Settings) -> Callable[[Any], int]:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench import dead_letters
 from bench.data import Inputs, columns
 from bench.report import Comparison, Row, Sample
 from bench.table import lines, select
@@ -152,6 +153,8 @@ class Suite:
             steps[f"read {way}"] = Step(partial(self._reading, way, "rows"), ("rows",), _LONG_ROUNDS)
         for layout in LAYOUTS:
             steps[f"read {layout}"] = Step(partial(self._reading, "ours", layout), (layout,), _LONG_ROUNDS)
+        for name, make in dead_letters.jobs(self._work, inputs, plan.large).items():
+            steps[name] = Step(partial(_named_job, make), rounds=_LONG_ROUNDS)
         return steps
 
     def _lines_at(self, scale: int) -> Callable[[], Path]:
@@ -213,6 +216,10 @@ class Suite:
     def _reading(self, way: str, layout: str) -> Job:
         shards = str(self._work / "ours" / layout / "out")
         return Job("read", {"way": way, "shards": shards, "seconds": READ_SECONDS, "warm_up": WARM_UP_SECONDS})
+
+
+def _named_job(make: Callable[[], tuple[str, dict[str, Any]]]) -> Job:
+    return Job(*make())
 
 
 def _with_needs(names: set[str], steps: dict[str, Step]) -> list[str]:

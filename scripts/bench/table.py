@@ -58,7 +58,10 @@ class MemoryLine(Line):
 
 def lines(*, scale: int, large: int) -> list[Line]:
     """All lines but that of --help, in order."""
-    return [*_writing(scale, large), *_reading(), Line("our TFT analysis pass, 1 thread", "analysis")]
+    from bench import dead_letters
+
+    analysis = Line("our TFT analysis pass, 1 thread", "analysis")
+    return [*_writing(scale, large), *_reading(), analysis, *dead_letters.lines(large)]
 
 
 def select(all_lines: Sequence[Line], pattern: re.Pattern[str]) -> list[Line]:
