@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
 from pipeline.core.errors import UsageError
-from pipeline.options import data, kinds, stream
+from pipeline.options import data, dlq, kinds, stream
 from pipeline.transforms import files
 
 _LOCAL = "FnApiRunner"
@@ -23,11 +23,15 @@ _NEVER_MS = 30 * 24 * 3600 * 1000  # longer than any local run
 
 
 class HeadraceOptions(PipelineOptions):  # type: ignore[misc]
-    """Every flag of ``run`` and ``stream`` as a pipeline option, so that a flex template's parameters are the same."""
+    """Every flag of the commands that are jobs as a pipeline option, so that a flex template's parameters are the same.
+
+    ``--dry_run`` is Beam's own; ``dlq replay`` takes it for itself.
+    """
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
-        named = {option.name: option for option in (*stream.STREAM_OPTIONS, *data.RUN_OPTIONS)}
+        jobs = (*dlq.REPLAY_OPTIONS, *stream.STREAM_OPTIONS, *data.RUN_OPTIONS)
+        named = {option.name: option for option in jobs if option.name != "dry_run"}
         kinds.add_options(parser, named.values(), enforce=False)
 
 
