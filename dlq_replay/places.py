@@ -48,7 +48,7 @@ class Places:
         return self._below("reports", f"{replay_id}.json")
 
     def _below(self, *names: str) -> str:
-        return "/".join([self.root.rstrip("/") or "/", OWN, *names])
+        return "/".join([self.root.rstrip("/"), OWN, *names])
 
 
 def is_own(uri: str) -> bool:
