@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 
 from pipeline import __version__
-from pipeline.core.errors import HeadraceError, UsageError
+from pipeline.core.errors import HeadraceError, RefusedError, UsageError
 from pipeline.core.text import printable
 from pipeline.logs import configure_logging, silent_imports
 from pipeline.options import kinds
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             module = importlib.import_module(f"pipeline.commands.{arguments.command.module}")
         return int(module.execute(arguments, beam_arguments))
     except HeadraceError as error:
-        kind = "usage" if isinstance(error, UsageError) else "failed"
+        kind = "usage" if isinstance(error, UsageError) else "refused" if isinstance(error, RefusedError) else "failed"
         print(f"headrace: {kind}: {_shown(error)}", file=sys.stderr)
         return error.exit_code
     except OSError as error:

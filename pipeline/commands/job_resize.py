@@ -49,7 +49,10 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
         launched_at=now.isoformat(timespec="seconds"),
         replaces=old.id,
     )
-    return finish(port, arguments, plan, new_record, {"resize": resize.as_json()})
+    code = finish(port, arguments, plan, new_record, {"resize": resize.as_json()})
+    if not arguments.dry_run:
+        common.say(f"put machine_type: {resize.after.machine.name} into the launch spec; the old one would undo this")
+    return code
 
 
 def _wish(arguments: Namespace) -> Wish:
@@ -109,6 +112,7 @@ def _in_flight(port: Dataflow, job: Job, wish: Wish, arguments: Namespace) -> in
             common.print_lines([(name, f"{value:g}") for name, value in sorted(wish.in_flight.items())])
         return 0
     after = port.change_options(job.id, wish.in_flight)
+    common.say("a later update starts from the launch spec: put these into it too")
     if arguments.json:
         common.print_json({"job": after.as_json(), "options": wish.in_flight})
     else:

@@ -17,6 +17,7 @@ from pipeline.ops.launch_spec import LaunchSpec
 from pipeline.ops.mapping import load_name_mapping, parse_mapping
 from pipeline.ops.port.api import Dataflow, Job
 from pipeline.ops.requests import launch_request
+from pipeline.ops.resizing import refuse_less_memory
 from pipeline.ops.targets import replaceable
 from pipeline.ops.updating import UpdatePlan, carry_out, parallel_name, refuse_incompatible
 
@@ -64,6 +65,8 @@ def _verdict(
             )
         common.say("no launch record: the service alone judges whether the graphs are compatible")
         return None
+    if not arguments.accept_less_memory:
+        refuse_less_memory(record.spec, spec)
     given = dict(spec.update.transform_name_mapping)
     if arguments.transform_name_mapping:
         given |= parse_mapping(arguments.transform_name_mapping)

@@ -90,8 +90,8 @@ def plan_resize(spec: LaunchSpec, wish: Wish, *, running_machine: str = "", forc
     Raises UsageError for machine types that do not exist, RefusedError where a process would get less memory and
     ``force`` is not set, or where ``bigger`` finds nothing bigger.
     """
-    name = str(spec.environment.get("machine_type") or running_machine or DEFAULT_MACHINE[spec.pipeline])
-    before = fit(name, threads=threads_of(spec), one_process=has_one_process(spec))
+    before = fit_of(spec, running_machine=running_machine)
+    name = before.machine.name
     wanted = wish.machine_type or (_bigger(before) if wish.bigger else name)
     one_process = has_one_process(spec) if wish.one_process is None else wish.one_process
     after = fit(wanted, threads=wish.threads or threads_of(spec), one_process=one_process)
@@ -105,6 +105,29 @@ def plan_resize(spec: LaunchSpec, wish: Wish, *, running_machine: str = "", forc
             "vCPU (highmem), or give --force"
         )
     return resize
+
+
+def refuse_less_memory(running: LaunchSpec, wanted: LaunchSpec) -> None:
+    """Raise RefusedError where an update by ``wanted`` would take memory from the SDK processes of ``running``.
+
+    A job that was resized and a launch spec that was not changed with it lead to this.
+    """
+    try:
+        before, after = fit_of(running), fit_of(wanted)
+    except UsageError:  # a machine type that is not in the table; the service knows it, or refuses it
+        return
+    if after.process_gb < before.process_gb - 1e-9:
+        raise RefusedError(
+            f"this update would give each SDK process {after.process_gb:.4g} GB ({after.machine.name}); the running "
+            f"job has {before.process_gb:.4g} GB ({before.machine.name}). Was it resized? Then put its machine type "
+            "into the launch spec, or give --accept_less_memory"
+        )
+
+
+def fit_of(spec: LaunchSpec, *, running_machine: str = "") -> Fit:
+    """How ``spec`` uses its machines; ``running_machine`` is what the job runs on, where the spec does not say."""
+    name = str(spec.environment.get("machine_type") or running_machine or DEFAULT_MACHINE[spec.pipeline])
+    return fit(name, threads=threads_of(spec), one_process=has_one_process(spec))
 
 
 def _bigger(before: Fit) -> str:

@@ -44,6 +44,11 @@ UPDATE = (
     ),
     Option("accept_mapping", "Use the mapping that is proposed for renamed and removed steps.", flag=True),
     Option(
+        "accept_less_memory",
+        "Go on although SDK processes would get less memory than in the running job, as after a resize.",
+        flag=True,
+    ),
+    Option(
         "force",
         "Go on although the comparison here finds the graphs incompatible, or has nothing to compare with; the service "
         "still judges, and a refused update leaves the old job running.",

@@ -417,8 +417,18 @@ def test_a_resize_is_an_update_with_other_machines_and_says_what_memory_does(job
     assert done.json["resize"]["after"]["memory_per_process_gb"] == 8
     record = record_at(done.json["launch_record"])
     assert (record["action"], record["spec"]["environment"]["machine_type"]) == ("resize", "n2-highmem-4")
-    state.age = timedelta(hours=1)
-    assert jobs.job("update", jobs.spec(parameters={"window": "1h"})).code == 0
+    assert "put machine_type: n2-highmem-4 into the launch spec" in done.err
+
+
+def test_an_update_does_not_undo_a_resize_unnoticed(jobs, state):
+    jobs.launched()
+    assert jobs.job("resize", NAME, "--machine_type=n2-highmem-4", *PLACE).code == 0
+    launches = len(state.launches)
+    done = jobs.job("update", jobs.spec())
+    assert (done.code, len(state.launches)) == (4, launches)
+    assert "4 GB (n2-standard-4); the running job has 8 GB (n2-highmem-4). Was it resized?" in done.err
+    assert jobs.job("update", jobs.spec(), "--accept_less_memory", "--dry_run").code == 0
+    assert jobs.job("update", jobs.spec(environment={"machine_type": "n2-highmem-4"})).code == 0
 
 
 def test_bigger_takes_the_next_with_more_memory_a_vcpu(jobs, state):
