@@ -56,7 +56,9 @@ class JsonLinesDecoder:
 
     def blocks(self, split: Split, open_file: Opener) -> Iterator[RawBlock]:
         """The lines that start in the split, in blocks of about ``block_bytes``."""
-        return line_blocks(split, open_file, block_bytes=self._block_bytes, max_record_bytes=self._max_record_bytes)
+        return line_blocks(
+            split, open_file, block_bytes=self._block_bytes, max_record_bytes=self._max_record_bytes, may_trail=True
+        )
 
     def decode(self, block: RawBlock) -> DecodedBlock:
         """The valid rows of ``block`` as columns and all others as rejections; the same as ``decode_rows``."""

@@ -8,13 +8,17 @@ from itertools import pairwise
 from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.errors import HeadraceError
 from pipeline.core.reasons import Reason, Stage
 from pipeline.core.records import BoolArray, Fault, InputFile, Int64Array, Opener, RawBlock, Rejection, Split
 
+UInt8Array = npt.NDArray[np.uint8]
+
 BOM = b"\xef\xbb\xbf"
 _SKIP_BYTES = 1 << 20
+_TRAIL_BYTES = 1 << 12  # read beyond a split's end, for the rest of its last line
 # A BOM before and a \r\n after the payload: what a line may hold beyond its payload.
 _LINE_OVERHEAD_BYTES = len(BOM) + 2
 _IS_TEXT = np.array([not bytes([byte]).isspace() for byte in range(256)], np.bool_)
@@ -37,6 +41,7 @@ def line_blocks(
     block_bytes: int = 8 << 20,
     max_record_bytes: int = 16 << 20,
     white_is_blank: bool = True,
+    may_trail: bool = False,
 ) -> Iterator[RawBlock]:
     r"""The lines that start in ``[split.start, split.end)``, in order, in blocks of about ``block_bytes``.
 
@@ -44,24 +49,29 @@ def line_blocks(
     the start of the file belongs to no row. Empty lines are counted as blank, and lines of white space
     too unless not ``white_is_blank`` (a format in which a tab separates values). A line over
     ``max_record_bytes`` is only measured, in bounded memory, and listed in ``oversized``. The blocks'
-    ``bytes_read`` add up to the split's size. Raises HeadraceError if the file is shorter than planned.
+    ``bytes_read`` add up to the split's size. Where ``may_trail``, ``data`` goes on behind the last row: not to
+    cut it there saves a copy. Raises HeadraceError if the file is shorter than planned.
     """
     with open_file(split.uri) as file:
         position = _seek_first_line(file, split.start, split.end)
         counted = split.start
         while position < split.end:
-            base, data = position, file.read(min(block_bytes, split.end - position))
+            base, wanted = position, min(block_bytes, split.end - position)
+            data, size, skipped = _read_lines(file, base, wanted, max_record_bytes, may_trail=may_trail)
             if not data:
                 raise HeadraceError(
                     f"{split.uri} ends at byte {position}, but had {split.file_bytes} bytes when the run was planned: "
                     "it changed while it was read. Run again when nobody writes to the input."
                 )
-            data, skipped = _complete_last_line(file, data, max_record_bytes)
-            position = base + len(data) + skipped
+            position = base + size + skipped
             upto = min(position, split.end)
-            block = _block(split.uri, base, data, skipped, max_record_bytes=max_record_bytes, white=white_is_blank)
+            block = _block(
+                split.uri, base, data, size, skipped, max_record_bytes=max_record_bytes, white=white_is_blank
+            )
             yield replace(block, bytes_read=upto - counted)
             counted = upto
+            if position < split.end and size < len(data):
+                file.seek(position)
         if counted < split.end:  # no line starts in the split: it lies within one long line
             none = np.zeros(0, np.int64)
             yield RawBlock(split.uri, split.start, b"", none, none, bytes_read=split.end - counted)
@@ -106,6 +116,23 @@ def _skip_line(file: BinaryIO, *, most: int | None = None) -> tuple[int, bytes]:
     return skipped, tail
 
 
+def _read_lines(
+    file: BinaryIO, base: int, wanted: int, max_record_bytes: int, *, may_trail: bool
+) -> tuple[bytes, int, int]:
+    """``wanted`` bytes from ``base`` and the rest of the last line: (bytes, those of them in lines, bytes skipped)."""
+    data = file.read(wanted + _TRAIL_BYTES if may_trail else wanted)
+    if len(data) > wanted:
+        size = data.find(b"\n", wanted - 1) + 1
+        if size:
+            return data, size, 0
+        file.seek(base + wanted)
+        data = data[:wanted]
+    if data:
+        data, skipped = _complete_last_line(file, data, max_record_bytes)
+        return data, len(data), skipped
+    return data, 0, 0
+
+
 def _complete_last_line(file: BinaryIO, data: bytes, max_record_bytes: int) -> tuple[bytes, int]:
     """``data`` read on to the end of its last line, and how many bytes of that line were skipped instead.
 
@@ -127,16 +154,19 @@ def _complete_last_line(file: BinaryIO, data: bytes, max_record_bytes: int) -> t
     return data + ending, skipped - len(ending)
 
 
-def _block(uri: str, base: int, data: bytes, skipped: int, *, max_record_bytes: int, white: bool) -> RawBlock:
-    """The lines of ``data`` (bytes of the file from ``base``), the last of which is ``skipped`` bytes longer.
+def _block(
+    uri: str, base: int, data: bytes, size: int, skipped: int, *, max_record_bytes: int, white: bool
+) -> RawBlock:
+    """The lines in the first ``size`` bytes of ``data`` (the file from ``base``); the last is ``skipped`` bytes longer.
 
     Lines of white space are blank where ``white``.
     """
-    starts, ends = _line_spans(data, has_bom=base == 0 and data.startswith(BOM))
+    text = np.frombuffer(data, np.uint8, size)
+    starts, ends = _line_spans(text, has_bom=base == 0 and data.startswith(BOM))
     lengths = ends - starts
     lengths[-1] += skipped
     too_long = lengths > max_record_bytes
-    is_row = ~too_long & ~(_blank_lines(data, starts, ends) if white else starts == ends)
+    is_row = ~too_long & ~(_blank_lines(text, starts, ends) if white else starts == ends)
     oversized = tuple(zip((base + starts[too_long]).tolist(), lengths[too_long].tolist(), strict=True))
     blank = len(starts) - int(np.count_nonzero(is_row)) - len(oversized)
     if blank or oversized:
@@ -144,18 +174,17 @@ def _block(uri: str, base: int, data: bytes, skipped: int, *, max_record_bytes: 
     return RawBlock(uri, base, data, starts, ends, blank, oversized)
 
 
-def _line_spans(data: bytes, *, has_bom: bool) -> tuple[Int64Array, Int64Array]:
-    """Where the lines of ``data`` (not empty) start and end, terminators excluded; each has shape (lines,)."""
-    array = np.frombuffer(data, np.uint8)
+def _line_spans(array: UInt8Array, *, has_bom: bool) -> tuple[Int64Array, Int64Array]:
+    """Where the lines of a text (not empty) start and end, terminators excluded; each has shape (lines,)."""
     ends = np.flatnonzero(array == ord("\n")).astype(np.int64, copy=False)
     starts = np.empty(len(ends) + 1, np.int64)
     starts[0] = 0
     np.add(ends, 1, out=starts[1:])
-    if data.endswith(b"\n"):
+    if array[-1] == ord("\n"):
         starts = starts[:-1]
         after_return = array[ends - 1] == ord("\r")
     else:
-        ends = np.append(ends, len(data))
+        ends = np.append(ends, len(array))
         after_return = array[ends - 1] == ord("\r")
         after_return[-1] = False
     if has_bom:
@@ -165,9 +194,8 @@ def _line_spans(data: bytes, *, has_bom: bool) -> tuple[Int64Array, Int64Array]:
     return starts, ends
 
 
-def _blank_lines(data: bytes, starts: Int64Array, ends: Int64Array) -> BoolArray:
+def _blank_lines(array: UInt8Array, starts: Int64Array, ends: Int64Array) -> BoolArray:
     """Which lines are empty or white space, shape (lines,)."""
-    array = np.frombuffer(data, np.uint8)
     blank: BoolArray = starts == ends
     filled = np.flatnonzero(~blank)
     if len(filled) and not _IS_TEXT[array[starts[filled]]].all():  # else no line can be all white space

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.decoding import lines
 from pipeline.core.decoding.lines import BOM, line_blocks, line_splits, oversized_rejections
 from pipeline.core.errors import HeadraceError
 from pipeline.core.reasons import Reason
@@ -18,14 +19,20 @@ from pipeline.core.records import InputFile, Split
 MAX = 1 << 20
 
 
-def read(data: bytes, cuts=(), *, block_bytes=8 << 20, max_record_bytes=MAX):
+def read(data: bytes, cuts=(), *, block_bytes=8 << 20, max_record_bytes=MAX, may_trail=False):
     """All (offset, row), blank lines and oversized rows of ``data`` cut at ``cuts``; checks bytes_read."""
     edges = [0, *sorted(cuts), len(data)]
     rows, blank, oversized = [], 0, []
     for start, end in pairwise(edges):
         split = Split("mem", start, end, len(data))
         blocks = list(
-            line_blocks(split, lambda _: io.BytesIO(data), block_bytes=block_bytes, max_record_bytes=max_record_bytes)
+            line_blocks(
+                split,
+                lambda _: io.BytesIO(data),
+                block_bytes=block_bytes,
+                max_record_bytes=max_record_bytes,
+                may_trail=may_trail,
+            )
         )
         assert sum(block.bytes_read for block in blocks) == end - start
         for block in blocks:
@@ -72,6 +79,16 @@ def test_rows_are_the_lines_whatever_the_splits_and_blocks(data, cuts, block_byt
     assert read(data, cuts, block_bytes=block_bytes, max_record_bytes=max_record_bytes) == expected(
         data, max_record_bytes
     )
+
+
+@given(DATA, st.lists(st.integers(0, 80), max_size=5), st.integers(1, 40), st.integers(1, 12) | st.just(MAX))
+@pytest.mark.parametrize("trail", [1, 5, 4096])
+def test_reading_beyond_the_last_row_makes_no_difference(trail, data, cuts, block_bytes, max_record_bytes):
+    cuts = [min(cut, len(data)) for cut in cuts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_TRAIL_BYTES", trail)
+        found = read(data, cuts, block_bytes=block_bytes, max_record_bytes=max_record_bytes, may_trail=True)
+    assert found == expected(data, max_record_bytes)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 3_000))
