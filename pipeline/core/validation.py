@@ -219,7 +219,9 @@ def _valid_values(values: pa.Array, feature: Feature) -> BoolArray | None:
     finite = feature.kind is Kind.FLOAT and (feature.disallow_nan or feature.disallow_inf)
     if low is None and high is None and not truth and not finite:
         return None
-    numbers = as_numbers(values)
+    # What lies under a null may be anything, and means nothing.
+    numbers = np.frombuffer(values.buffers()[1] or b"", values.type.to_pandas_dtype())
+    numbers = numbers[values.offset : values.offset + len(values)]
     if feature.kind is Kind.FLOAT:
         numbers = numbers.astype(np.float64)  # so that a bound is not rounded to float32
     return _valid_numbers(numbers, feature, low=low, high=high)

@@ -144,7 +144,11 @@ class Group:
 
 def _matrix(batch: pa.RecordBatch, scalars: Iterable[_Scalar], dtype: tf.DType) -> npt.NDArray[Any]:
     """A column of the batch in each row. Raises ValueError for a missing value without a default."""
-    return np.array([scalar.values(batch.column(scalar.column)) for scalar in scalars], dtype.as_numpy_dtype)
+    chosen = list(scalars)
+    matrix = np.empty((len(chosen), batch.num_rows), dtype.as_numpy_dtype)
+    for place, scalar in enumerate(chosen):
+        matrix[place] = scalar.values(batch.column(scalar.column))
+    return matrix
 
 
 def _scalars(config: TensorAdapterConfig, *, words: bool) -> dict[str, tuple[_Scalar, tf.DType]]:

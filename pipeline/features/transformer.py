@@ -159,6 +159,8 @@ def non_finite_rows(batch: pa.RecordBatch) -> BoolArray:
     for column in batch.columns:
         if not pa.types.is_floating(column.type.value_type):
             continue
+        if np.isfinite(column.values.to_numpy(zero_copy_only=False)).all():  # of other rows too, where it is a slice
+            continue
         finite = np.isfinite(column.flatten().to_numpy(zero_copy_only=False))
         if not finite.all():
             rows = pc.list_parent_indices(column).to_numpy()

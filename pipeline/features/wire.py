@@ -31,6 +31,7 @@ from pipeline.core.records import BoolArray, Int64Array
 
 _Bytes2D = npt.NDArray[np.uint8]
 _BYTES, _FLOAT, _INT = 0x0A, 0x12, 0x1A
+_TAGS = {pa.float32().id: _FLOAT, pa.int64().id: _INT, pa.large_binary().id: _BYTES}
 _NOTHING = pa.scalar(b"", pa.large_binary())
 # The words in which varints are put together, and how many bits of a number each can take.
 _WORDS = tuple((np.dtype(f"<u{size}"), 7 * size) for size in (1, 2, 4, 8))
@@ -47,10 +48,11 @@ def encode_examples(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         return pa.array([], pa.large_binary())
     names = batch.schema.names
     pieces: list[pa.Array] = []
+    spans = _Spans()
     slab = _Slab(rows)
     total: Int64Array = np.zeros(rows, np.int64)
     for name, index in sorted((name.encode(), index) for index, name in enumerate(names)):
-        column = _Column.of(name, batch.column(index))
+        column = _Column.of(name, batch.column(index), spans)
         fixed = column.fixed()
         if fixed is not None:
             slab.add(*fixed)
@@ -112,6 +114,25 @@ class _Slab:
         return [_binary(np.arange(self._rows + 1) * matrix.shape[1], matrix)]
 
 
+class _Spans:
+    """Where the lists of columns begin and end: looked at once for all columns that share their offsets."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], tuple[Int64Array, int | None, int]] = {}
+
+    def of(self, column: pa.LargeListArray) -> tuple[Int64Array, int | None, int]:
+        """Offsets from 0 on of a column without nulls; the length of all lists, if it is one above 0; what 0 was."""
+        key = (column.buffers()[1].address, column.offset)
+        if key not in self._known:
+            offsets = column.offsets.to_numpy()
+            begin = int(offsets[0])
+            offsets = offsets - begin if begin else offsets
+            each = int(offsets[1])
+            same = each > 0 and (np.diff(offsets) == each).all()
+            self._known[key] = (offsets, each if same else None, begin)
+        return self._known[key]
+
+
 @dataclass(frozen=True)
 class _Column:
     """One feature: flat ``values``, where each row's begin and end (``offsets``), and which rows have it at all."""
@@ -125,21 +146,19 @@ class _Column:
     """How many values every row has, where that is one number above 0 and no row misses the feature."""
 
     @classmethod
-    def of(cls, name: bytes, column: pa.LargeListArray) -> _Column:
+    def of(cls, name: bytes, column: pa.LargeListArray, spans: _Spans) -> _Column:
         """Read a column; raises TypeError for a type that an Example cannot hold."""
-        kind = column.type.value_type
-        tag = {pa.float32(): _FLOAT, pa.int64(): _INT, pa.large_binary(): _BYTES}.get(kind)
+        tag = _TAGS.get(column.type.value_type.id)
         if tag is None:
             raise TypeError(f"feature {name!r} has type {column.type}, which a tf.train.Example cannot hold")
         if column.null_count:
             present = column.is_valid().to_numpy(zero_copy_only=False)
             counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
             return cls(name, column.flatten(), np.append(0, np.cumsum(counts)), present, tag)
-        offsets = column.offsets.to_numpy()
-        offsets = offsets - offsets[0] if offsets[0] else offsets
-        each = int(offsets[1])
-        same = each > 0 and (np.diff(offsets) == each).all()
-        return cls(name, column.flatten(), offsets, None, tag, each if same else None)
+        offsets, each, begin = spans.of(column)
+        values = column.values
+        values = values.slice(begin, int(offsets[-1])) if begin or len(values) != offsets[-1] else values
+        return cls(name, values, offsets, None, tag, each)
 
     def fixed(self) -> tuple[bytes, _Bytes2D] | None:
         """Header and body of an entry that has one width in all rows, or None."""
