@@ -24,7 +24,7 @@ _PACK_VERSION, _LETTER_VERSION, _CHUNK_VERSION, _ENTRY_VERSION = 1, 1, 1, 1
 _PACK = struct.Struct("<BI")  # version, messages
 _MESSAGE = struct.Struct("<qqIIIH")  # publish time, event time; bytes of payload, id, ordering key; attributes
 _ATTRIBUTE = struct.Struct("<II")
-_CHUNK = struct.Struct("<BIII")  # version, rows, records, spare
+_CHUNK = struct.Struct("<BIIQ")  # version, rows, records, origin
 _LETTER = struct.Struct("<BI")  # version, bytes of the JSON before the payload
 
 
@@ -87,14 +87,14 @@ class _Reader:
 
 def encode_chunk(chunk: WindowedChunk) -> bytes:
     """A chunk without its window and shard, which are the key that it travels under."""
-    return _CHUNK.pack(_CHUNK_VERSION, chunk.rows, chunk.records, 0) + chunk.framed
+    return _CHUNK.pack(_CHUNK_VERSION, chunk.rows, chunk.records, chunk.origin) + chunk.framed
 
 
 def decode_chunk(key: tuple[int, int], data: bytes) -> WindowedChunk:
     """The reverse; ``key`` is (window start, shard). Raises HeadraceError for a chunk of a later release."""
-    version, rows, records, _ = _CHUNK.unpack_from(data)
+    version, rows, records, origin = _CHUNK.unpack_from(data)
     _check_version("a chunk", version, _CHUNK_VERSION)
-    return WindowedChunk(key[0], key[1], rows, records, data[_CHUNK.size :])
+    return WindowedChunk(key[0], key[1], rows, records, data[_CHUNK.size :], origin)
 
 
 def framed_bytes(data: bytes) -> int:

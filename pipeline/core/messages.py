@@ -71,7 +71,8 @@ class WindowedChunk:
     """Framed records of one shard key of one window.
 
     ``window_start`` is in seconds since 1970 UTC; ``framed`` are uncompressed TFRecord frames of ``records`` records,
-    which hold ``rows`` rows (at least one).
+    which hold ``rows`` rows (at least one). ``origin`` (64 bits) tells chunks of other messages apart that hold the
+    same bytes: equal rows are not one row.
     """
 
     window_start: int
@@ -79,6 +80,7 @@ class WindowedChunk:
     rows: int
     records: int
     framed: bytes
+    origin: int = 0
 
 
 @dataclass(frozen=True)

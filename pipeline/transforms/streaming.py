@@ -6,10 +6,11 @@ time of a row, and what is late is decided here, by what is known of the waterma
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -278,8 +279,10 @@ class ProcessMessages(beam.DoFn):  # type: ignore[misc]
                 "nothing was passed on; this is a bug, please report it"
             )
         self._count(rows, processed.refused)
-        for chunk in processed.chunks:
-            yield TimestampedValue(((chunk.window_start, chunk.shard), encode_chunk(chunk)), held.oldest)
+        origin = _origin_of(messages)
+        for index, chunk in enumerate(processed.chunks):
+            data = encode_chunk(replace(chunk, origin=(origin + index) % 2**64))
+            yield TimestampedValue(((chunk.window_start, chunk.shard), data), held.oldest)
         for letter in self._letters(processed.refused):
             yield beam.pvalue.TaggedOutput(names.LETTERS, TimestampedValue(letter, held.oldest))
 
@@ -321,6 +324,12 @@ def shared_processor(settings: StreamSettings, make: MakeProcessor) -> Processor
 def _order(message: Message) -> tuple[int, str]:
     """State gives messages back in any order; a retry of a batch must give the same bytes."""
     return message.publish_time_us, message.message_id
+
+
+def _origin_of(messages: Sequence[Message]) -> int:
+    """64 bits of a hash of the messages' ids: the same for the same batch tried again, another for any other batch."""
+    ids = "\n".join([message.message_id for message in messages]).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(ids).digest()[:8], "big")
 
 
 def _clock_bytes(clock: Clock) -> bytes:

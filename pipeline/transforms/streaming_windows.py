@@ -22,6 +22,7 @@ from apache_beam.utils.timestamp import Timestamp
 from pipeline.core.codec import decode_chunk, decode_entry, encode_entry, framed_bytes
 from pipeline.core.compression import Compression, compressor
 from pipeline.core.manifest import Code, ShardEntry
+from pipeline.core.messages import WindowedChunk
 from pipeline.core.names import MANIFEST, WindowShardName, aside_name
 from pipeline.core.records import Json
 from pipeline.core.windows import SPLIT, WindowManifest, window_name
@@ -147,12 +148,23 @@ def write_shard(settings: WindowSettings, key: tuple[int, int], held: Sequence[b
     squeeze = compressor(settings.compression)
     pieces = [squeeze.compress(memoryview(chunk.framed)) for chunk in chunks]
     data = b"".join([*pieces, squeeze.flush()])
-    name = str(WindowShardName(key[1], hashlib.sha256(data).hexdigest()[:16]))
+    name = str(WindowShardName(key[1], _digest(chunks, data)))
     folder = settings.folder(key[0])
     if files.size_of(files.join(folder, name)) != len(data):  # else an earlier attempt wrote just this
         write_aside(folder, name, data)
     rows, records = sum(chunk.rows for chunk in chunks), sum(chunk.records for chunk in chunks)
     return ShardEntry(name, SPLIT, rows, records, len(data), google_crc32c.value(data))
+
+
+def _digest(chunks: Sequence[WindowedChunk], data: bytes) -> str:
+    """64 bits in hexadecimal: over the bytes, and over whose rows they are.
+
+    Without the latter, two shards of equal rows of other messages would have one name, and the manifest, which holds
+    each name once, would lose one of them.
+    """
+    digest = hashlib.sha256(b"".join(chunk.origin.to_bytes(8, "big") for chunk in chunks))
+    digest.update(data)
+    return digest.hexdigest()[:16]
 
 
 def write_aside(folder: str, name: str, data: bytes) -> None:

@@ -60,9 +60,9 @@ def test_letters_come_back(letter):
     assert codec.decode_letter(codec.encode_letter(letter)) == letter
 
 
-@given(COUNTS, COUNTS, st.binary(max_size=50))
-def test_chunks_come_back_with_their_key(rows, records, framed):
-    chunk = WindowedChunk(-600, 3, rows, records, framed)
+@given(COUNTS, COUNTS, st.binary(max_size=50), st.integers(0, 2**64 - 1))
+def test_chunks_come_back_with_their_key(rows, records, framed, origin):
+    chunk = WindowedChunk(-600, 3, rows, records, framed, origin)
     data = codec.encode_chunk(chunk)
     assert codec.decode_chunk((-600, 3), data) == chunk
     assert codec.framed_bytes(data) == len(framed)
@@ -88,8 +88,8 @@ def test_the_bytes_of_a_pack_are_a_contract():
 
 
 def test_the_bytes_of_a_chunk_and_of_an_entry_are_a_contract():
-    chunk = codec.encode_chunk(WindowedChunk(0, 0, 3, 2, b"xyz"))
-    assert chunk == bytes.fromhex("01030000000200000000000000") + b"xyz"
+    chunk = codec.encode_chunk(WindowedChunk(0, 0, 3, 2, b"xyz", 7))
+    assert chunk == bytes.fromhex("0103000000020000000700000000000000") + b"xyz"
     entry = codec.encode_entry(ShardEntry("n", "train", 3, 2, 9, 7))
     assert entry == (b'\x01{"bytes": 9, "crc32c": "00000007", "name": "n", "records": 2, "rows": 3, "split": "train"}')
 

@@ -87,6 +87,15 @@ def test_rows_within_the_allowed_lateness_become_further_shards_and_renew_the_ma
     assert play.letters() == []
 
 
+def test_equal_rows_of_other_messages_are_each_written(tmp_path):
+    play = Play(tmp_path)
+    stream = events().advance_watermark_to(70)
+    for second in (1, 2, 3):
+        stream = stream.add_elements([message(b"same", second)]).advance_processing_time(10)
+    play.run(stream.advance_watermark_to_infinity())
+    assert play.windows() == {"19700101T000000Z": [b"same"] * 3}
+
+
 def test_rows_after_the_allowed_lateness_are_dead_letters_with_their_bytes(tmp_path):
     play = Play(tmp_path)
     play.run(

@@ -61,6 +61,14 @@ def test_the_order_in_which_state_gives_chunks_back_does_not_matter(tmp_path_fac
     assert (entry.rows, entry.records, entry.size_bytes) == (6, 6, shard.stat().st_size)
 
 
+def test_equal_rows_of_other_messages_are_another_shard(tmp_path):
+    """A manifest holds each name once: with one name for both, the rows of one of them would be lost."""
+    where = window_settings(tmp_path)
+    twice = [encode_chunk(WindowedChunk(600, 0, 1, 1, bytes(frame([b"a"])), origin)) for origin in (1, 2, 2)]
+    names = [write_shard(where, (600, 0), [data]).name for data in twice]
+    assert names[0] != names[1] == names[2]
+
+
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_a_shard_is_whole_after_a_fault_at_any_point(tmp_path, compression):
     with faulty_storage(0) as counted:
