@@ -25,6 +25,7 @@ from pipeline.commands.dlq_prepare import NEWER, Prepared, prepare
 from pipeline.console import watching
 from pipeline.core.dead_letter import DeadLetter
 from pipeline.core.errors import GuardError, HeadraceError, UsageError
+from pipeline.core.names import run_folder
 from pipeline.core.progress import forget, progress_of
 from pipeline.core.records import Json
 from pipeline.logs import silent_imports, traces_held_back, was_interrupted, words_of
@@ -151,6 +152,9 @@ def _print(report: Json, job: ReplayJob, *, as_json: bool) -> None:
         *listed("left", Counter(counts["left"])),
         *listed("repair not applied", Counter(counts["repairs_not_applied"])),
         *listed("not looked at", Counter(counts["not_looked_at"])),
-        f"{'report':<20}{job.report_uri}",
     ]
+    if "run_id" in report:
+        run = files.join(job.settings.target.where, run_folder(report["run_id"]))
+        lines.append(f"{'run':<20}{run}  ({report['refused_again']:,} rows were refused again)")
+    lines.append(f"{'report':<20}{job.report_uri}")
     print("\n".join(lines))
