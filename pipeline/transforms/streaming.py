@@ -119,7 +119,7 @@ class _Pack:
 class KeyMessages(beam.DoFn):  # type: ignore[misc]
     """PubsubMessage -> (batch key, packed messages): those of a bundle together, since state costs by the call.
 
-    The key is a stable hash of the message id.
+    The key is a stable hash of the message's id.
     """
 
     def __init__(self, settings: StreamSettings) -> None:
@@ -137,7 +137,7 @@ class KeyMessages(beam.DoFn):  # type: ignore[misc]
     ) -> Iterator[TimestampedValue]:
         """Add a message to its pack; give the pack out once it is large."""
         message = message_of(element, timestamp)
-        key = google_crc32c.value(message.message_id.encode("utf-8", "surrogatepass")) % self._keys
+        key = google_crc32c.value(_identity(message)) % self._keys
         pack = self._packs.setdefault(key, _Pack())
         pack.add(message, timestamp)
         self._tally.add(names.MESSAGES_READ)
@@ -327,9 +327,16 @@ def _order(message: Message) -> tuple[int, str]:
 
 
 def _origin_of(messages: Sequence[Message]) -> int:
-    """64 bits of a hash of the messages' ids: the same for the same batch tried again, another for any other batch."""
-    ids = "\n".join([message.message_id for message in messages]).encode("utf-8", "surrogatepass")
+    """64 bits of a hash of the messages: the same for the same batch tried again, another for any other batch."""
+    ids = b"\n".join([_identity(message) for message in messages])
     return int.from_bytes(hashlib.sha256(ids).digest()[:8], "big")
+
+
+def _identity(message: Message) -> bytes:
+    """The message's id; where a runner gives none, what it holds and when it was published."""
+    if message.message_id:
+        return message.message_id.encode("utf-8", "surrogatepass")
+    return b"%d %d " % (message.publish_time_us, message.event_time_us) + message.payload
 
 
 def _clock_bytes(clock: Clock) -> bytes:
