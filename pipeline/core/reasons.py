@@ -26,6 +26,7 @@ class Reason(str, Enum):
     RECORD_TOO_LARGE = "record_too_large"
     INVALID_UTF8 = "invalid_utf8"
     INVALID_JSON = "invalid_json"
+    INVALID_AVRO = "invalid_avro"
     NOT_AN_OBJECT = "not_an_object"
     DUPLICATE_KEY = "duplicate_key"
     TOO_DEEP = "too_deep"
@@ -63,6 +64,7 @@ _STAGES = {
         (
             Reason.INVALID_UTF8,
             Reason.INVALID_JSON,
+            Reason.INVALID_AVRO,
             Reason.NOT_AN_OBJECT,
             Reason.DUPLICATE_KEY,
             Reason.TOO_DEEP,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from pipeline.core.decoding import UnknownFeatures
 from pipeline.core.decoding.json_values import NOT_FINITE, describe, read_decimal, read_feature, read_integer
 from pipeline.core.reasons import Reason
 from pipeline.core.records import Fault
-from pipeline.core.schema import Schema
+from pipeline.core.schema import Feature, Schema
 from pipeline.core.validation import Value, check_missing, show
 
 RowValues = dict[str, list[Value | None] | None]
@@ -55,11 +55,15 @@ class _Malformed(ValueError):
 
 @dataclass(frozen=True)
 class RowParser:
-    """Parses rows of JSON lines; ``max_depth`` is the deepest nesting of brackets (``{}`` alone is 1 deep)."""
+    """Parses rows of JSON lines; ``max_depth`` is the deepest nesting of brackets (``{}`` alone is 1 deep).
+
+    ``unwrap`` makes of what stands for a feature its value, in dialects where that is not the same.
+    """
 
     schema: Schema
     unknown_features: UnknownFeatures = "ignore"
     max_depth: int = 64
+    unwrap: Callable[[Any, Feature], Any] | None = None
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -82,7 +86,9 @@ class RowParser:
             if feature.name not in given:
                 faults += check_missing(feature)
             elif len(given[feature.name]) == 1:  # which of several would count is not ours to guess
-                values[feature.name], found = read_feature(given[feature.name][0], feature)
+                value = given[feature.name][0]
+                value = value if self.unwrap is None else self.unwrap(value, feature)
+                values[feature.name], found = read_feature(value, feature)
                 faults += found
         return faults or values
 

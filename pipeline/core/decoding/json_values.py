@@ -26,6 +26,13 @@ class BigNumber:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """A value of no feature's type, of another format than JSON: ``text`` says for a message what it is."""
+
+    text: str
+
+
 class _NotFinite:
     """The value of a bare NaN or Infinity."""
 
@@ -118,6 +125,8 @@ def _read_float(item: Any, feature: Feature) -> float | _Complaint:
 
 
 def _read_bytes(item: Any, feature: Feature) -> bytes | _Complaint:
+    if isinstance(item, bytes):  # which JSON does not have, but Avro does
+        return item
     return item.encode() if isinstance(item, str) else _NOT_A_STRING
 
 
@@ -135,6 +144,10 @@ def describe(item: Any) -> str:
         return item.text if len(item.text) <= 40 else f"a number of {len(item.text)} characters"
     if isinstance(item, str):
         return f"the string {show(item)}"
+    if isinstance(item, bytes):
+        return f"the bytes {show(item)}"
+    if isinstance(item, Odd):
+        return item.text
     if isinstance(item, (int, float)):
         return show(item)
     return "NaN or Infinity" if item is NOT_FINITE else "a list" if isinstance(item, list) else "an object"

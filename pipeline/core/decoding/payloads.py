@@ -113,12 +113,12 @@ def make_payload_decoder(settings: InputSettings, schema: Schema, *, avro_schema
     return JsonPayloads(schema, settings.decoding)
 
 
-def refused_unread(lengths: Int64Array, max_bytes: int) -> dict[int, Faults]:
+def refused_unread(lengths: Int64Array, max_bytes: int, *, empty: Reason = Reason.INVALID_JSON) -> dict[int, Faults]:
     """The faults of payloads that are refused for their length alone: empty ones, and those over ``max_bytes``."""
     refused: dict[int, Faults] = {}
     for index in np.flatnonzero((lengths == 0) | (lengths > max_bytes)).tolist():
         if not lengths[index]:
-            refused[index] = (Fault(Reason.INVALID_JSON, "the message has no payload"),)
+            refused[index] = (Fault(empty, "the message has no payload"),)
         else:
             message = f"the payload has {lengths[index]} bytes, the limit is {max_bytes}"
             refused[index] = (Fault(Reason.RECORD_TOO_LARGE, message),)
