@@ -22,6 +22,7 @@ from pipeline import preflight
 from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options
 from pipeline.commands.dlq_letters import PEEKED, drain_of, peeking, reading
 from pipeline.commands.dlq_prepare import NEWER, Prepared, prepare
+from pipeline.commands.submitting import submit
 from pipeline.console import watching
 from pipeline.core.dead_letter import DeadLetter
 from pipeline.core.errors import GuardError, HeadraceError, UsageError
@@ -106,7 +107,7 @@ def _job(arguments: Namespace, prepared: Prepared) -> ReplayJob:
 def _submit(job: ReplayJob, options: PipelineOptions) -> int:
     pipeline = make_pipeline(options)
     build_replay(pipeline, job)
-    job_id = str(getattr(pipeline.run(), "job_id", str)())
+    job_id = submit(pipeline, project=options.get_all_options().get("project"))
     print(json.dumps({"job_id": job_id, "replay_id": job.settings.replay_id, "report": job.report_uri}))
     return 0
 

@@ -34,8 +34,10 @@ def open_template(spec: LaunchSpec, *, where: str) -> TemplateFile:
 
 def provenance_of(spec: LaunchSpec, template: TemplateFile) -> Provenance:
     """Code, image, graph and fingerprints of a launch. Raises UsageError where the job could not be built."""
-    code = preflight.code_version()
-    graph, schema, transform = _graph_of(spec) if spec.pipeline == "streaming" else (None, _schema_of(spec), None)
+    code, arguments = preflight.code_version(), parameters_as_arguments(spec)
+    graph, schema, transform = (
+        _graph_of(spec, arguments) if spec.pipeline == "streaming" else (None, _schema_of(spec), None)
+    )
     return Provenance(code.version, code.git_commit, template.image, template.image_digest, graph, schema, transform)
 
 
@@ -44,7 +46,7 @@ def _schema_of(spec: LaunchSpec) -> str | None:
     return load_schema(preflight.read_text(uri, "schema"), origin=uri).fingerprint if uri else None
 
 
-def _graph_of(spec: LaunchSpec) -> tuple[Json, str, str | None]:
+def _graph_of(spec: LaunchSpec, arguments: Namespace) -> tuple[Json, str, str | None]:
     """The streaming graph of these parameters, as the template's launcher would build it, and what it works by."""
     with silent_imports():
         import apache_beam as beam
@@ -52,7 +54,7 @@ def _graph_of(spec: LaunchSpec) -> tuple[Json, str, str | None]:
         from pipeline.commands.prepare_stream import prepare_stream
         from pipeline.jobs.streaming import build_stream
         from pipeline.ops.graph import snapshot
-    job = prepare_stream(parameters_as_arguments(spec), job_name=spec.job_name)
+    job = prepare_stream(arguments, job_name=spec.job_name, probe=False)
     pipeline = beam.Pipeline(runner="FnApiRunner")
     build_stream(pipeline, job)
     graph = snapshot(pipeline.to_runner_api())

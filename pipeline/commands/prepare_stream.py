@@ -34,15 +34,18 @@ _NAME = r"([A-Za-z][A-Za-z0-9._~+%-]{2,254})"
 _PUBSUB_SCHEMA = re.compile(rf"{_PROJECT}/schemas/{_NAME}(@[A-Za-z0-9-]+)?")
 
 
-def prepare_stream(arguments: Namespace, *, job_name: str | None) -> StreamJob:
-    """Check everything that can be checked without Pub/Sub. Raises UsageError; writes and deletes only a probe."""
+def prepare_stream(arguments: Namespace, *, job_name: str | None, probe: bool = True) -> StreamJob:
+    """Check everything that can be checked without Pub/Sub. Raises UsageError; writes and deletes only a probe.
+
+    Without ``probe`` it does not even do that: whoever launches a job need not be allowed to write what it writes.
+    """
     now = preflight.utc_now()
     check_names(arguments)
     schema = load_schema(
         preflight.read_text(arguments.schema, "schema"), environment=arguments.environment, origin=arguments.schema
     )
     check_redacted(arguments.redact_features, schema)
-    check_folders(arguments)
+    check_folders(arguments, probe=probe)
     run_id = preflight.run_id_of(arguments.run_id or job_name, now)
     job = job_name or "headrace-stream"
     settings = stream_settings(arguments, schema, job=job)
@@ -92,10 +95,13 @@ def _check_name(flag: str, name: str, kind: str) -> None:
         )
 
 
-def check_folders(arguments: Namespace) -> None:
-    """Raise UsageError unless the folders are apart and can be written to."""
+def check_folders(arguments: Namespace, *, probe: bool = True) -> None:
+    """Raise UsageError unless the folders are apart and, with ``probe``, can be written to."""
     if arguments.dead_letters:
         check_apart(arguments.output, arguments.dead_letters, read=())
+    if not probe:
+        return
+    if arguments.dead_letters:
         preflight.check_folder("dead_letters", arguments.dead_letters)
     preflight.check_folder("output", arguments.output)
 

@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, scratch_folder
 from pipeline.commands.learning import learnt
 from pipeline.commands.prepare import Plan, prepare_run
+from pipeline.commands.submitting import submit
 from pipeline.console import size, watching
 from pipeline.core.errors import GuardError, HeadraceError
 from pipeline.core.manifest import Manifest
@@ -57,7 +58,7 @@ def _start(job: BatchJob, plan: Plan, options: PipelineOptions) -> str | None:
             pipeline = make_pipeline(options)
             build_batch(pipeline, job, scratch=scratch)
             if not is_local(options):
-                job_id = str(getattr(pipeline.run(), "job_id", lambda: "")())
+                job_id = submit(pipeline, project=options.get_all_options().get("project"))
                 submitted = True  # from here on the staging folder is the job's
                 return job_id
             _run_locally(pipeline, job, plan)

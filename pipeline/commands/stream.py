@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from pipeline.commands import local_stream
 from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, runner_name
 from pipeline.commands.prepare_stream import prepare_stream
+from pipeline.commands.submitting import submit
 from pipeline.core.errors import HeadraceError, UsageError
 from pipeline.core.records import Json
 from pipeline.jobs.streaming import StreamJob, build_stream
@@ -91,8 +92,8 @@ def _submit(job: StreamJob, options: PipelineOptions, *, as_json: bool) -> None:
     """Start the job on a remote runner, and say where it is; nobody waits for a stream."""
     pipeline = make_pipeline(options)
     build_stream(pipeline, job)
-    job_id = str(getattr(pipeline.run(), "job_id", str)())
     cloud = options.view_as(GoogleCloudOptions)
+    job_id = submit(pipeline, project=cloud.project)
     url = f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job_id}?project={cloud.project}"
     if as_json:
         print(json.dumps({"job_id": job_id, "job_name": job.settings.job, "url": url}))

@@ -46,7 +46,14 @@ class Follower:
                     f"job {job.id} is still {job.state} after {self._waiting.limit / 60:g} minutes; it goes on without "
                     f"us. Look again with: headrace job status {job.id} --project {job.project} --region {job.region}"
                 )
+            self._sleep(job)
+
+    def _sleep(self, job: Job) -> None:
+        try:
             self._waiting.sleep(self._waiting.poll)
+        except KeyboardInterrupt:
+            self._say(f"we stop looking; job {job.id} ({job.name}), now {job.state}, goes on without us")
+            raise
 
     def _tell(self, job: Job) -> None:
         if self._states.get(job.id) != job.state:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pipeline.core.errors import RefusedError, UsageError
@@ -35,7 +35,7 @@ def find_job(port: Dataflow, name_or_id: str) -> Job:
     found = active or port.jobs(name=name_or_id)
     if not found:
         raise UsageError(_nowhere(port, name_or_id))
-    return found[0]
+    return _running_first(found)
 
 
 def replaceable(port: Dataflow, name: str, *, now: datetime) -> Job:
@@ -43,7 +43,7 @@ def replaceable(port: Dataflow, name: str, *, now: datetime) -> Job:
     active = port.jobs(name=name, active=True)
     if not active:
         raise RefusedError(_nothing_runs(port, name))
-    job = active[0]
+    job = _running_first(active)
     if job.kind == "batch":
         raise RefusedError(
             f"{name} ({job.id}) is a batch job; only streaming jobs can be updated. Let it end, or cancel it and "
@@ -59,6 +59,11 @@ def replaceable(port: Dataflow, name: str, *, now: datetime) -> Job:
             f"updates of one name. Try again in {BETWEEN_UPDATES_SECONDS - age:.0f} s"
         )
     return job
+
+
+def _running_first(jobs: Sequence[Job]) -> Job:
+    """The running one, else the newest: a job that only validates a graph has the name of the one that runs."""
+    return next((job for job in jobs if job.state == RUNNING), jobs[0])
 
 
 def _nothing_runs(port: Dataflow, name: str) -> str:

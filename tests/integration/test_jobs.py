@@ -15,6 +15,7 @@ from fakes.dataflow_http import dataflow_service
 from fakes.gcs import storage_emulator
 from fakes.jobs import IMAGE, NAME, JobsBench
 
+from pipeline.ops.following import Waiting
 from pipeline.transforms import files
 
 if importlib.util.find_spec("gcp_storage_emulator") is None and not os.environ.get("CI"):
@@ -238,6 +239,13 @@ def test_a_job_that_is_missing_or_elsewhere_is_told(jobs, state):
     done = jobs.job("update", jobs.spec())
     assert (done.code, state.launches) == (4, [])
     assert "there is one in us-central1, and no update moves a job" in done.err
+
+
+def test_a_job_that_only_validates_is_not_taken_for_the_running_one(jobs, state):
+    old = jobs.launched()
+    state.add_job(NAME, "JOB_STATE_PENDING").validates_only = True
+    done = jobs.job("update", jobs.spec(), "--json")
+    assert (done.code, done.json["old_job"]["id"]) == (0, old), done.err
 
 
 def test_two_minutes_lie_between_updates_of_one_name(jobs, state):
@@ -572,3 +580,33 @@ def test_no_command_needs_a_service_for_its_help():
 def test_a_missing_spec_is_told(jobs):
     done = jobs.job("launch", Path("nothing.yaml"))
     assert (done.code, "there is no launch spec file nothing.yaml" in done.err) == (2, True)
+
+
+def test_a_batch_job_is_launched_and_may_be_done_when_we_look(jobs, state, bucket):
+    files.write_bytes(f"{bucket}/templates/batch.json", json.dumps({"image": "i", "metadata": {}}).encode())
+    state.script("JOB_STATE_PENDING", "JOB_STATE_DONE", streaming=False)
+    path = jobs.spec(template=f"{bucket}/templates/batch.json", pipeline="batch")
+    spec = json.loads(path.read_text())
+    del spec["parameters"]["input_subscription"]
+    path.write_text(json.dumps({**spec, "parameters": {**spec["parameters"], "input": f"{bucket}/in/*.jsonl"}}))
+    done = jobs.job("launch", path, "--json")
+    assert (done.code, done.json["job"]["state"]) == (0, "DONE"), done.err
+    record = record_at(done.json["launch_record"])
+    assert (record["graph"], len(record["schema_fingerprint"])) == (None, 64)
+
+
+def test_a_batch_template_does_not_launch_as_a_stream(jobs, state):
+    jobs.put("templates/streaming.json", json.dumps({"image": "i", "metadata": {"streaming": False}}).encode())
+    done = jobs.job("launch", jobs.spec())
+    assert (done.code, state.launches) == (2, [])
+    assert "is not a streaming template" in done.err
+
+
+def test_ctrl_c_while_waiting_says_that_the_job_goes_on(jobs, state, monkeypatch):
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.commands.job_common.Waiting", lambda **more: Waiting(**more, sleep=interrupt))
+    done = jobs.job("launch", jobs.spec())
+    assert (done.code, len(state.launches)) == (130, 1)
+    assert "goes on without us" in done.err

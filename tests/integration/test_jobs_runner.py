@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_pb2
-from apache_beam.runners.dataflow.internal.apiclient import DataflowJobAlreadyExistsError
 from fakes.cli import Done, headrace
 from fakes.dataflow import PROJECT, REGION
 from fakes.dataflow_http import dataflow_service
@@ -129,9 +127,18 @@ def test_beams_own_update_replaces_what_we_see(service, launch, stream):
 
 def test_a_second_job_of_the_name_is_not_made(service, launch, stream):
     assert launch("streaming", stream).code == 0
-    with contextlib.suppress(DataflowJobAlreadyExistsError):
-        assert launch("streaming", stream).code == 1
-    assert len(service.state.jobs) == 1
+    done = launch("streaming", stream)
+    assert (done.code, len(service.state.jobs)) == (4, 1)
+    assert "There is already active job named flights" in done.err
+    assert "headrace job update" in done.err
+
+
+@pytest.mark.parametrize(("code", "said"), [(401, "gcloud auth"), (403, "dataflow.jobs.create"), (429, "quota")])
+def test_what_the_service_refuses_is_told_in_words(service, launch, stream, code, said):
+    service.fail(code, "POST", times=9)
+    done = launch("streaming", stream)
+    assert (done.code, service.state.jobs) == (1, {})
+    assert said in done.err
 
 
 def test_the_replay_compiles(bucket, service, launch, pubsub, bench, row_schema, rows):
