@@ -135,8 +135,8 @@ class WindowName:
 class WindowShardName:
     """A shard of a stream's window: ``part-00003-0a1b2c3d4e5f6071.tfrecord``, after what is in it.
 
-    ``shard`` is the shard key; ``digest`` are 16 hexadecimal digits of the sha256 of the file. So two attempts at one
-    shard either give the same file, or two files that do not touch each other.
+    ``shard`` is the shard key; ``digest`` are 16 hexadecimal digits of a sha256 over the file and the messages in it.
+    So two attempts at one shard either give the same file, or two files that do not touch each other.
     """
 
     shard: int

@@ -86,13 +86,13 @@ def make_processor(settings: StreamSettings) -> Processor:
 
 def message_of(element: PubsubMessage, timestamp: Timestamp) -> Message:
     """The message in an element; ``timestamp`` is the element's own."""
-    published = element.publish_time
+    published, stamped = element.publish_time, timestamp.micros
     return make_message(
         element.data or b"",
         element.attributes,
         message_id=element.message_id or "",
-        publish_time_us=timestamp.micros if published is None else _micros(published),
-        event_time_us=timestamp.micros,
+        publish_time_us=stamped if published is None else _micros(published),
+        event_time_us=stamped,
         ordering_key=element.ordering_key or "",
     )
 
@@ -107,8 +107,9 @@ class _Pack:
     size_bytes: int = 0
     oldest: int = 0
 
-    def add(self, message: Message, timestamp: Timestamp) -> None:
-        self.oldest = min(self.oldest, timestamp.micros) if self.messages else timestamp.micros
+    def add(self, message: Message) -> None:
+        stamped = message.event_time_us
+        self.oldest = min(self.oldest, stamped) if self.messages else stamped
         self.messages.append(message)
         self.size_bytes += message.size_bytes
 
@@ -130,6 +131,7 @@ class KeyMessages(beam.DoFn):  # type: ignore[misc]
     def start_bundle(self) -> None:
         """Nothing is kept from another bundle: it may have failed."""
         self._tally.begin()
+        self._read = 0
         self._packs: dict[int, _Pack] = {}
 
     def process(
@@ -139,8 +141,8 @@ class KeyMessages(beam.DoFn):  # type: ignore[misc]
         message = message_of(element, timestamp)
         key = google_crc32c.value(_identity(message)) % self._keys
         pack = self._packs.setdefault(key, _Pack())
-        pack.add(message, timestamp)
-        self._tally.add(names.MESSAGES_READ)
+        pack.add(message)
+        self._read += 1
         if len(pack.messages) >= self._rows or pack.size_bytes >= _PACK_BYTES:
             del self._packs[key]
             yield TimestampedValue(pack.value(key), Timestamp(micros=pack.oldest))
@@ -150,6 +152,7 @@ class KeyMessages(beam.DoFn):  # type: ignore[misc]
         for key, pack in sorted(self._packs.items()):
             yield GlobalWindows.windowed_value(pack.value(key), timestamp=Timestamp(micros=pack.oldest))
         self._packs = {}
+        self._tally.add(names.MESSAGES_READ, self._read)
         self._tally.done()
 
 
