@@ -58,8 +58,11 @@ class Clock:
 
     ``closed_before`` was passed for certain; the timer is set to ``armed``; ``idle`` counts the times that it fired
     since the last message. While messages come, the timer goes from one window's closing to the next one's. Left
-    alone it waits for twice as long after some firings, so that a drain, which takes the watermark to
-    the end of time, and a backlog of years are over in tens of firings.
+    alone it waits for twice as long after some firings, so that a drain, which takes the watermark to the end of time,
+    and a backlog of years are over in tens of firings.
+
+    So it never claims too much: what comes in time is never called late. It may know too little (of a key's first
+    messages, or of the first ones after a pause of many windows), and then takes a row that is late.
     """
 
     closed_before: int = NEVER_CLOSED
