@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.clock import Moment
 from bench.ours import planned
-from pipeline.core.decoding import json_lines, json_native
+from pipeline.core.decoding import json_fitting, json_lines, json_native
 from pipeline.core.statistics import BatchStatistics
 from pipeline.features import build as building
 from pipeline.features import rows as working
@@ -104,6 +104,10 @@ class StagedBuild:
         watch = self._watch
         self._decoder.blocks = watch.timed_items(self._decoder.blocks, "read, find lines")  # type: ignore[method-assign]
         watch.watch(self._decoder, "decode", "decode: the rest")
+        watch.watch(json_fitting, "non_utf8_rows", "decode: screens")
+        watch.watch(json_fitting._Fit, "_match", "decode: rows of one form")
+        watch.watch(json_fitting._Fit, "batch", "decode: to canonical columns")
+        watch.watch(json_fitting, "valid_mask", "decode: schema checks")
         watch.watch(json_lines, "unsafe_rows", "decode: screens")
         watch.watch(json_native.NativeParse, "_read", "decode: Arrow's JSON parser")
         watch.watch(json_native, "canonical_batch", "decode: to canonical columns")
