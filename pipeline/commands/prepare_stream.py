@@ -28,6 +28,7 @@ from pipeline.transforms.publish import feature_spec_of
 from pipeline.transforms.streaming_letters import LetterSettings
 from pipeline.transforms.streaming_windows import WindowSettings
 
+_NAME_CHARACTERS = 50  # of a subscription's name in a job's
 _CENTURY = 100 * 366 * 86_400
 _PROJECT = r"projects/([a-z][a-z0-9.:-]{4,98}[a-z0-9])"
 _NAME = r"([A-Za-z][A-Za-z0-9._~+%-]{2,254})"
@@ -46,8 +47,8 @@ def prepare_stream(arguments: Namespace, *, job_name: str | None, probe: bool = 
     )
     check_redacted(arguments.redact_features, schema)
     check_folders(arguments, probe=probe)
-    run_id = preflight.run_id_of(arguments.run_id or job_name, now)
-    job = job_name or "headrace-stream"
+    job = job_name or job_name_of(arguments.input_subscription)
+    run_id = preflight.run_id_of(arguments.run_id or job, now)
     settings = stream_settings(arguments, schema, job=job)
     transformer, artefact = load_transform(arguments.transform, schema)
     settings = replace(settings, input=replace(settings.input, required=required_by(artefact, schema)))
@@ -72,6 +73,12 @@ def prepare_stream(arguments: Namespace, *, job_name: str | None, probe: bool = 
     spill = spill_folder(output=arguments.output, archive=archive)
     letters = LetterSettings(arguments.dead_letter_topic or "", archive, spill, arguments.max_archive_wait)
     return StreamJob(settings, windows, letters, arguments.timestamp_attribute, arguments.id_attribute)
+
+
+def job_name_of(subscription: str) -> str:
+    """The name of a job that was given none: the same for the same subscription, so that it can be updated."""
+    words = re.sub(r"[^a-z0-9]+", "-", subscription.rpartition("/")[2].lower()).strip("-")
+    return f"headrace-{words[:_NAME_CHARACTERS]}".rstrip("-")
 
 
 def check_names(arguments: Namespace) -> None:

@@ -90,9 +90,10 @@ def _check_pubsub(arguments: Namespace, options: PipelineOptions, *, local: bool
 
 def _submit(job: StreamJob, options: PipelineOptions, *, as_json: bool) -> None:
     """Start the job on a remote runner, and say where it is; nobody waits for a stream."""
+    cloud = options.view_as(GoogleCloudOptions)
+    cloud.job_name = job.settings.job
     pipeline = make_pipeline(options)
     build_stream(pipeline, job)
-    cloud = options.view_as(GoogleCloudOptions)
     job_id = submit(pipeline, project=cloud.project)
     url = f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job_id}?project={cloud.project}"
     if as_json:

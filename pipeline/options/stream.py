@@ -124,7 +124,8 @@ DEAD_LETTERS = (
     ),
     Option(
         "run_id",
-        "Name of the archive's folder; a job that is updated keeps it (default: the job's name, else the UTC time).",
+        "Name of the archive's folder; a job that is updated or started again goes on in it (default: --job_name, or "
+        "headrace-<subscription>).",
         metavar="ID",
     ),
     Option(

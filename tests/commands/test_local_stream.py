@@ -12,6 +12,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.commands import local_stream
 from pipeline.commands.beam_options import HeadraceOptions
+from pipeline.commands.prepare_stream import job_name_of
 from pipeline.commands.stream import stream_options
 from pipeline.core.errors import UsageError
 from pipeline.options.stream import STREAM_OPTIONS
@@ -63,3 +64,15 @@ def test_the_runner_that_streams_is_chosen_and_others_on_this_machine_are_refuse
     for runner in ("FnApiRunner", "DirectRunner", "PrismRunner"):
         with pytest.raises(UsageError, match="BundleBasedDirectRunner"):
             stream_options([f"--runner={runner}"])
+
+
+@pytest.mark.parametrize(
+    ("subscription", "name"),
+    [
+        ("projects/p/subscriptions/flights", "headrace-flights"),
+        ("projects/p/subscriptions/Flights_of.2013~x", "headrace-flights-of-2013-x"),
+        ("projects/p/subscriptions/" + "ab-" * 80, "headrace-" + ("ab-" * 17)[:50].rstrip("-")),
+    ],
+)
+def test_a_job_without_a_name_is_called_after_its_subscription(subscription, name):
+    assert job_name_of(subscription) == name

@@ -62,11 +62,11 @@ def test_a_job_for_dataflow_is_made_and_nobody_waits_for_it(bucket, words, trans
     words[-1] = f"{bucket}/tf"
     done = headrace(
         *(*words, *dataflow(bucket), "--output", f"{bucket}/out2", "--json"),
-        *("--dead_letter_topic", "projects/test-proj/topics/dead", "--job_name", "flights"),
+        *("--dead_letter_topic", "projects/test-proj/topics/dead"),
         *("--id_attribute", "id", "--timestamp_attribute", "time"),
     )
     assert done.code == 0, done.err
-    assert done.json["job_name"] == "flights"
+    assert done.json["job_name"] == "headrace-flights", "the same whenever it is launched"
     assert done.json["url"].startswith("https://console.cloud.google.com/dataflow/jobs/us-central1/")
 
 
