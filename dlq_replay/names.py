@@ -1,4 +1,4 @@
-"""Step labels of the replay graph. Renaming one breaks nothing but dashboards: a replay is never updated in place."""
+"""Step labels of the replay graphs. Those of the streaming one must not be renamed: it can be updated in place."""
 
 from __future__ import annotations
 
@@ -9,3 +9,10 @@ SEND_LETTERS = "SendLetters"
 KEY_ACCOUNTS = "KeyAccounts"
 GATHER_ACCOUNTS = "GatherAccounts"
 WRITE_REPORT = "WriteReport"
+
+# Streaming.
+READ_LETTERS = "ReadLetters"
+REPLAY_LETTERS = "ReplayLetters"
+
+# Metrics.
+NAMESPACE = "headrace_replay"

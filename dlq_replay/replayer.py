@@ -123,6 +123,10 @@ class Replayer:
         for lane in self._lanes:
             self._send(lane)
 
+    def discard(self) -> None:
+        """Forget what waits: the runner brings it again."""
+        self._batches = {index: _Batch() for index in self._lanes}
+
     def _count_done(self, item: _Item) -> None:
         self.tally.selected += 1
         self.tally.already += 1
@@ -141,10 +145,13 @@ class Replayer:
         self._wanted -= len(decided) - len(granted)  # what another did meanwhile does not count towards a limit
         batch = {key: decided[key] for key in granted}
         if batch:
-            refused = self._keep(f"lane-{index:02d}-{lane.claimed:08d}", batch)
-            for key in [key for key in batch if key.dlq_id in refused]:
-                self.tally.leave(refused[key.dlq_id])
-                del batch[key], decided[key]
+            name = f"lane-{index:02d}-{lane.claimed:08d}"
+            refused = self._keep(name, batch)
+            self._set_aside(
+                f"{name}-refused", {key: refused[key.dlq_id] for key in batch if key.dlq_id in refused}, batch
+            )
+            for key in [key for key in decided if key.dlq_id in refused and key not in batch]:
+                del decided[key]
             lane.finish([Row(key, decision.fate.value) for key, (_, decision) in batch.items()])
         self._count(items, decided, batch, lane)
         acks = [item.ack for item in items if item.ack is not None and item.key in decided]
@@ -158,6 +165,8 @@ class Replayer:
             if item.key in found:
                 continue
             decision = self._decide(item.letter)
+            if decision.fate is Fate.LEAVE and self._settings.park_left:
+                decision = Decision(Fate.PARK, decision.why)
             if decision.fate is Fate.LEAVE:
                 self.tally.leave(decision.why)
                 self._wanted -= 1
@@ -191,6 +200,16 @@ class Replayer:
         if parked:
             self._ports.parking.park(name, parked)
         return self._ports.sender.send(name, outgoing) if outgoing else {}
+
+    def _set_aside(self, name: str, refused: dict[Key, str], batch: dict[Key, tuple[DeadLetter, Decision]]) -> None:
+        """Letters that the other side found invalid stay where they are, or are parked; ``batch`` is told."""
+        if self._settings.park_left and refused:
+            self._ports.parking.park(name, [batch[key][0] for key in refused])
+            batch.update({key: (batch[key][0], Decision(Fate.PARK, why)) for key, why in refused.items()})
+            return
+        for key, why in refused.items():
+            self.tally.leave(why)
+            del batch[key]
 
     def _count(
         self,

@@ -34,6 +34,8 @@ class ReplaySettings:
 
     ``parking_topic`` is where parked letters go; empty means an archive beside the ledger. ``rate`` is in letters a
     second over all ``senders`` together; None means as fast as it goes. ``limit`` needs a single sender.
+    ``keep_letters`` archives letters as they were before they are sent; ``park_left`` parks those that would be left
+    where they are, for a source that does not keep them.
     """
 
     replay_id: str
@@ -51,6 +53,7 @@ class ReplaySettings:
     lease_seconds: float = 120.0
     force: bool = False
     keep_letters: bool = False
+    park_left: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.senders <= LANES:

@@ -9,8 +9,9 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from dlq_replay.archives import Damage
 from dlq_replay.dry_run import DryRun, listed, run_dry
@@ -43,6 +44,8 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     options = pipeline_options(beam_arguments, threads=prepared.settings.senders)
     if arguments.to_shards and not is_local(options):
         raise UsageError("--to_shards works on this machine; on a remote runner send the letters to a topic (--to)")
+    if options.view_as(StandardOptions).streaming:
+        return _submit_stream(arguments, prepared, options)
     job = _job(arguments, prepared)
     if prepared.settings.force:
         _LOG.warning("--force: letters that were replayed or parked before are sent again; consumers get them twice")
@@ -102,6 +105,33 @@ def _job(arguments: Namespace, prepared: Prepared) -> ReplayJob:
         write_archives(source.plan_uri, [file.uri for file in prepared.archives])
     skipped = ((NEWER, prepared.skipped),) if prepared.skipped else ()
     return ReplayJob(settings, source, prepared.asked, skipped)
+
+
+def _submit_stream(arguments: Namespace, prepared: Prepared, options: PipelineOptions) -> int:
+    """Start a replay without an end. Raises UsageError for what only a bounded one can do."""
+    settings = prepared.settings
+    if prepared.subscription is None or is_local(options):
+        raise UsageError("--streaming replays a subscription on Dataflow; leave it out to read what is there and end")
+    bounded = [
+        *(
+            f"--{name}"
+            for name in ("rate", "limit", "max_messages", "max_seconds", "to_shards")
+            if getattr(arguments, name)
+        ),
+        *(f"--{name}" for name in settings.filters.as_json()),
+        *(["--senders"] if settings.senders > 1 else []),
+    ]
+    if bounded:
+        raise UsageError(
+            f"with --streaming every letter is replayed as it comes: leave out {', '.join(bounded)}, or --streaming"
+        )
+    from dlq_replay.stream_job import StreamReplayJob, build_stream_replay
+
+    pipeline = make_pipeline(options)
+    build_stream_replay(pipeline, StreamReplayJob(replace(settings, park_left=True), prepared.subscription))
+    job_id = str(getattr(pipeline.run(), "job_id", str)())
+    print(json.dumps({"job_id": job_id, "replay_id": settings.replay_id, "ledger": settings.places.ledger}))
+    return 0
 
 
 def _submit(job: ReplayJob, options: PipelineOptions) -> int:

@@ -164,6 +164,20 @@ def test_what_the_other_side_finds_invalid_is_left_and_not_acknowledged():
     assert replay(LETTERS[:4], Sent(), files, replay_id="second").replayed == 1
 
 
+def test_where_the_source_does_not_keep_them_letters_that_cannot_be_sent_are_parked():
+    class Picky(Sent):
+        def send(self, name, batch):
+            super().send(name, [one for one in batch if one.dlq_id != LETTERS[1].dlq_id])
+            return {one.dlq_id: "it has a schema" for one in batch if one.dlq_id == LETTERS[1].dlq_id}
+
+    sent, files = Picky(), {}
+    tally = replay([*LETTERS[:3], letter(7, payload=b"x" * 2000)], sent, files, park_left=True)
+    assert (tally.replayed, tally.parked, tally.left, tally.balances) == (2, 2, Counter(), True)
+    assert len(sent.parked) == 2
+    assert len(sent.acked) == 4
+    assert replay(LETTERS[:3], Sent(), files, replay_id="second").already == 3
+
+
 def test_repairs_are_sent_and_what_they_could_not_do_is_counted():
     sent = Sent()
     fixes = parse_fixes("fixes: [{cast: {a: int}}]", "f")
