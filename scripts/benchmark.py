@@ -4,8 +4,9 @@
 Peers, written as their own users write them:
   per-row Beam    ReadFromText, json.loads, checks row by row, a tf.train.Example a row; no transform
   canonical TFT   CSV through TFXIO, TransformDataset, RecordBatchToExamplesEncoder; no validation
-Ours reads JSON lines, validates, applies the same transform as the TFT peer, and writes shards of each layout;
-then a trainer's side: tf.data over these shards, as most people write it and with our reader.
+Ours reads JSON lines, validates, applies the same transform as the TFT peer, and writes shards of each layout; then
+messages of a stream, without Pub/Sub; then a trainer's side: tf.data over these shards, as most people write it and
+with our reader.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from bench.data import ALL_ROWS
 from bench.report import as_json, print_table, stage_table
-from bench.suite import HELP, READ_SECONDS, WARM_UP_SECONDS, MeasurementError, Plan, Suite
+from bench.suite import HELP, READ_SECONDS, STREAM_SECONDS, WARM_UP_SECONDS, MeasurementError, Plan, Suite
 from bench.table import lines
 
 _EPILOG = f"""\
@@ -41,6 +42,8 @@ How it is measured
   time in a tf.function, as model.fit with steps_per_execution=16 does, for {READ_SECONDS:g} s; the first batch and
   {WARM_UP_SECONDS:g} s after it do not count. parse_single_example and "batch, then parse_example" read in the order of
   the files; our reader shuffles, as it does unless told not to.
+  The stream rows are one thread without Pub/Sub and without Beam, from payloads to framed records, for
+  {STREAM_SECONDS:g} s each.
   Ratios are what to look at: absolute rates belong to the machine.
 
 Examples
@@ -50,6 +53,7 @@ Examples
                                         some rows, and their ratios where both sides are among them
   scripts/benchmark.py --only 'tf.data|our reader'
                                         what a trainer pays to read the shards
+  scripts/benchmark.py --only stream    what a message costs, by the size of a batch; a minute
   scripts/benchmark.py --profile        where our own time goes, stage by stage
   scripts/benchmark.py --json --work /data/bench > numbers.json
 

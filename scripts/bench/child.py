@@ -84,6 +84,13 @@ def read(settings: Settings) -> Steps:
     return lambda: reading.Reading(**settings), lambda job: job.rows
 
 
+def stream(settings: Settings) -> Steps:
+    """Messages to shard bytes, in one of the ways of ``streaming.WAYS``; its graph time includes the warm-up."""
+    from bench import streaming
+
+    return lambda: streaming.Streaming(**settings), lambda job: job.rows
+
+
 def stages(settings: Settings) -> Steps:
     """The build without Beam, one thread, each stage timed apart."""
     from bench.stages import StagedBuild
@@ -111,7 +118,7 @@ def replay(settings: Settings) -> Steps:
 
 JOBS = {
     job.__name__: job
-    for job in (per_row, canonical, canonical_analysis, run, analyze, read, stages, summary, replay)
+    for job in (per_row, canonical, canonical_analysis, run, analyze, read, stream, stages, summary, replay)
 }
 
 
@@ -157,7 +164,7 @@ def main() -> int:
     name, settings = sys.argv[1], json.loads(sys.argv[2])
     stdout = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not mix with the result
-    if name in ("run", "analyze", "stages"):
+    if name in ("run", "analyze", "stream", "stages"):
         from pipeline.logs import configure_logging
 
         configure_logging("text")  # as the command does: a library's chatter costs time too

@@ -27,6 +27,8 @@ FEATURES = str(HERE / "features.yaml")
 LAYOUTS = ("rows", "packed", "blocks")
 HELP = "headrace --help"
 READ_SECONDS, WARM_UP_SECONDS = 4.0, 2.0
+STREAM_SECONDS, STREAM_MESSAGES = 3.0, 50_000
+BATCHES = (1000, 100, 10, 1)
 _LONG_ROUNDS = 2  # the peers and the large inputs take most of the time, and vary least
 _ALL = re.compile("")
 
@@ -149,6 +151,9 @@ class Suite:
             for name, threads in (("1 thread", 1), ("all cores", None)):
                 make = partial(self._ours, "dropped", large, layout=layout, threads=threads)
                 steps[f"large {layout}, {name}"] = Step(make, ready, _LONG_ROUNDS)
+        steps["stream per_row"] = Step(partial(self._streaming, "per_row", BATCHES[0]), ready)
+        for batch in BATCHES:
+            steps[f"stream {batch}"] = Step(partial(self._streaming, "ours", batch), ready)
         for way in ("one_by_one", "batchwise"):
             steps[f"read {way}"] = Step(partial(self._reading, way, "rows"), ("rows",), _LONG_ROUNDS)
         for layout in LAYOUTS:
@@ -216,6 +221,19 @@ class Suite:
     def _reading(self, way: str, layout: str) -> Job:
         shards = str(self._work / "ours" / layout / "out")
         return Job("read", {"way": way, "shards": shards, "seconds": READ_SECONDS, "warm_up": WARM_UP_SECONDS})
+
+    def _streaming(self, way: str, batch: int) -> Job:
+        settings = {
+            "way": way,
+            "source": str(self._plan.inputs.json_lines(1)),
+            "messages": STREAM_MESSAGES,
+            "schema": SCHEMA,
+            "transform": str(self._work / "transform"),
+            "batch": batch,
+            "seconds": STREAM_SECONDS,
+            "warm_up": WARM_UP_SECONDS,
+        }
+        return Job("stream", settings)
 
 
 def _named_job(make: Callable[[], tuple[str, dict[str, Any]]]) -> Job:

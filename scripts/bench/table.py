@@ -61,7 +61,7 @@ def lines(*, scale: int, large: int) -> list[Line]:
     from bench import dead_letters
 
     analysis = Line("our TFT analysis pass, 1 thread", "analysis")
-    return [*_writing(scale, large), *_reading(), analysis, *dead_letters.lines(large)]
+    return [*_writing(scale, large), *_streaming(), *_reading(), analysis, *dead_letters.lines(large)]
 
 
 def select(all_lines: Sequence[Line], pattern: re.Pattern[str]) -> list[Line]:
@@ -101,6 +101,22 @@ def _at_large(layout: str, large: int, cores: int) -> list[Line]:
     return [
         Line(f"ours, {large}x input, {layout} layout, 1 thread", one),
         Line(f"ours, {large}x input, {layout} layout, all {cores} cores", all_cores, (("1 thread", one, 1.6),)),
+    ]
+
+
+def _streaming() -> list[Line]:
+    peer = ("message by message", "stream per_row")
+    return [
+        Line("stream, message by message: json, checks, tf.Example; no transform", peer[1]),
+        Line("our stream: validation and TFT, rows layout, 1,000 messages a batch", "stream 1000", ((*peer, 8),)),
+        *(
+            Line(
+                f"our stream, {count} {'messages' if count > 1 else 'message'} a batch",
+                f"stream {count}",
+                ((*peer, None),),
+            )
+            for count in (100, 10, 1)
+        ),
     ]
 
 

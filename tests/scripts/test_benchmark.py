@@ -167,6 +167,7 @@ def test_what_must_be_reached():
         ("malformed", "rows"): 0.7,
         ("large rows, all cores", "large rows, 1 thread"): 1.6,
         ("large blocks, all cores", "large blocks, 1 thread"): 1.6,
+        ("stream 1000", "stream per_row"): 8,
         ("read rows", "read one_by_one"): 10,
         ("read packed", "read one_by_one"): 20,
         ("read blocks", "read one_by_one"): 100,
@@ -243,7 +244,7 @@ def test_the_canonical_peer_makes_the_same_examples_as_we_do(tmp_path):
 def test_each_kind_of_row_on_a_few_flights(tmp_path):
     arguments = ("--quick", "--rows", "400", "--work", str(tmp_path / "work"))
     # One of each kind: the others differ by a scale or a layout.
-    only = "Beam|TFT:|^ours: |malformed|blocks.*cores|memory|single|blocks shards|analysis|--help"
+    only = "Beam|TFT:|^ours: |malformed|blocks.*cores|memory|by message|1,000|single|blocks shards|analysis|--help"
     done = benchmark(*arguments, "--only", only, "--json")
     assert done.returncode == 0, done.stderr
     table = json.loads(done.stdout)
@@ -252,7 +253,7 @@ def test_each_kind_of_row_on_a_few_flights(tmp_path):
     assert {row["rows"] for name, row in by_name.items() if name.startswith(("per-row", "canonical", "ours:"))} == {400}
     assert all(row["rows"] > 1024 for name, row in by_name.items() if "shards" in name)
     bounds = [c for row in table["rows"] for c in row["comparisons"] if c["reached"] is not None]
-    assert len(bounds) == 10
+    assert len(bounds) == 11
     assert all(row["peak_mb"] > 0 for row in table["rows"] if row["rows"])
     profile = benchmark(*arguments, "--profile")
     assert profile.returncode == 0, profile.stderr
