@@ -40,6 +40,7 @@ _VIEWS = {0: "", 1: "JOB_VIEW_SUMMARY", 2: "JOB_VIEW_ALL", 3: "JOB_VIEW_DESCRIPT
 class Fault:
     """What goes wrong with the next ``times`` requests whose ``METHOD path`` contains ``at``.
 
+    The first ``skip`` of them are let through.
     ``kind`` is an HTTP code, "reset" (the connection is closed) or "hang" (no answer comes); ``after`` lets the request
     be carried out first.
     """
@@ -48,6 +49,7 @@ class Fault:
     at: str = ""
     times: int = 1
     after: bool = False
+    skip: int = 0
 
 
 class Service:
@@ -61,9 +63,9 @@ class Service:
         self.closing = threading.Event()
         self.url = ""
 
-    def fail(self, kind: int | str, at: str = "", *, times: int = 1, after: bool = False) -> None:
+    def fail(self, kind: int | str, at: str = "", *, times: int = 1, after: bool = False, skip: int = 0) -> None:
         """Let the next matching requests fail."""
-        self.faults.append(Fault(kind, at, times, after))
+        self.faults.append(Fault(kind, at, times, after, skip))
 
     def seen(self, at: str) -> list[tuple[str, str, Json]]:
         """Requests whose ``METHOD path`` contains ``at``."""
@@ -73,6 +75,9 @@ class Service:
         """The fault that meets this request."""
         for fault in self.faults:
             if fault.times > 0 and fault.at in f"{method} {path}":
+                if fault.skip:
+                    fault.skip -= 1
+                    continue
                 fault.times -= 1
                 return fault
         return None

@@ -297,14 +297,16 @@ def test_an_update_whose_answer_is_lost_is_found_and_not_repeated(jobs, state, m
     assert done.json["job"]["id"] == state.active(NAME).id
 
 
-def test_an_update_that_may_not_have_been_carried_out_is_not_repeated(jobs, state, monkeypatch):
+@pytest.mark.parametrize("skip", [0, 1])
+def test_an_update_that_may_not_have_been_carried_out_is_not_repeated(jobs, state, monkeypatch, skip):
+    """Neither its validation nor its launch, which does not take the job that validated for its own."""
     monkeypatch.setattr("pipeline.ops.launching._LOOKS", (0.0, 0.0))
     old = jobs.launched()
-    jobs.service.fail(503, "flexTemplates:launch", times=1)
+    jobs.service.fail(503, "flexTemplates:launch", skip=skip)
     done = jobs.job("update", jobs.spec())
     assert done.code == 1
     assert "headrace job list" in done.err
-    assert (len(state.launches), state.active(NAME).id) == (1, old)
+    assert (len(state.launches), state.active(NAME).id) == (1 + skip, old)
 
 
 def record_of_running(jobs) -> str:
@@ -610,3 +612,11 @@ def test_ctrl_c_while_waiting_says_that_the_job_goes_on(jobs, state, monkeypatch
     done = jobs.job("launch", jobs.spec())
     assert (done.code, len(state.launches)) == (130, 1)
     assert "goes on without us" in done.err
+
+
+def test_who_launches_need_not_be_allowed_to_write_what_the_job_writes(jobs, monkeypatch):
+    def refused(flag: str, folder: str) -> None:
+        raise AssertionError(f"probed --{flag} {folder}")
+
+    monkeypatch.setattr("pipeline.preflight.check_folder", refused)
+    assert jobs.job("launch", jobs.spec(), "--dry_run").code == 0

@@ -131,6 +131,12 @@ def test_known_renames_are_applied_where_the_running_job_has_them():
     verdict = judge(streaming(), renamed("WriteShards", "Zz"), known=known)
     assert (verdict.kind, verdict.mapping) == ("compatible", {"WriteShards": "Zz"})
     assert judge(streaming(), streaming(), known=known).mapping == {}
+    assert judge(streaming(), streaming(), known={"Report": "KeyMessages"}).mapping == {}
+
+
+def test_the_longest_prefix_of_a_mapping_wins():
+    mapping = {"A": "X", "A/b": "Y", "C": ""}
+    assert [mapped(name, mapping) for name in ("A", "A/b/c", "A/d", "Ab", "C/d")] == ["X", "Y/c", "X/d", "Ab", ""]
 
 
 def test_a_rename_that_changes_the_coder_too_is_refused():

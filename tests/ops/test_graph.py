@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
+import pickletools
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
@@ -14,8 +18,9 @@ from apache_beam.coders import BytesCoder, StrUtf8Coder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, CombiningValueStateSpec, TimerSpec, on_timer
 from fakes.cli import ROOT
+from google.protobuf.wrappers_pb2 import BytesValue
 
-from pipeline.ops.graph import snapshot
+from pipeline.ops.graph import _named_payload, snapshot
 
 
 class Buffer(beam.DoFn):
@@ -155,3 +160,27 @@ print(json.dumps(test_graph.taken(), sort_keys=True))
         )
         said.append(json.loads(done.stdout))
     assert said[0] == said[1]
+
+
+def packed(pickled: bytes, level: int) -> bytes:
+    """A Python coder's payload, as Beam packs it."""
+    return BytesValue(value=b"MyCoder$" + base64.b64encode(zlib.compress(pickled, level))).SerializeToString()
+
+
+def test_a_python_coder_is_known_by_what_its_pickle_says_not_by_how_it_is_packed():
+    one = pickle.dumps({"a": (1, 2), "b": [3]})
+    names = {
+        _named_payload("x", packed(pickled, level))
+        for pickled in (one, pickletools.optimize(one), pickle.dumps({"a": (1, 2), "b": [3]}, protocol=4))
+        for level in (1, 9)
+    }
+    assert len(names) == 1
+    assert names != {_named_payload("x", packed(pickle.dumps({"a": (1, 3), "b": [3]}), 1))}
+    assert names.pop()[0] == "MyCoder"
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff", b"\n\x05A$zzz", b"\n\x02A$", b"\n\x06A$eA=="])
+def test_a_payload_that_is_no_pickle_is_known_by_its_bytes(payload):
+    kind, digest = _named_payload("row", payload)
+    assert len(digest) == 8
+    assert kind == "row"
