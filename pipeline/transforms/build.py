@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -30,32 +29,12 @@ from pipeline.features.build import (
     split_indices,
 )
 from pipeline.features.checks import RowChecks
-from pipeline.features.layouts import Layout, make_layout
 from pipeline.features.spec import FeatureSpec
-from pipeline.features.transformer import RowTransformer, load_transformer
 from pipeline.transforms import files, names
+from pipeline.transforms.loading import layout_of, load_ahead, shared_transformer
 
 _FRAMED_RECORDS = 2048  # headers, payloads and footers of as many records stay in the processor's cache
 _ANALYSIS_ROWS = 65_536  # analyzers cost by the call; their state is small whatever the batch
-_SHARED: dict[tuple[BuildSettings, str | None], RowTransformer] = {}
-_SHARED_LOCK = threading.Lock()
-
-
-def shared_transformer(settings: BuildSettings, artefact: str | None) -> RowTransformer:
-    """The transform of a run, loaded once a process: a graph costs a second and its memory, and threads share it."""
-    with _SHARED_LOCK:
-        key = (settings, artefact)
-        if key not in _SHARED:
-            _SHARED.clear()  # a process works for one run at a time; an old graph is only memory
-            _SHARED[key] = load_transformer(
-                artefact, settings.input.load_schema(), list_folder=files.list_folder, open_file=files.open_read
-            )
-        return _SHARED[key]
-
-
-def layout_of(settings: BuildSettings, transformer: RowTransformer) -> Layout:
-    """The layout of a run's records. Raises UsageError where it cannot hold what the transform gives."""
-    return make_layout(settings.layout, features=transformer.features, rows_per_record=settings.rows_per_record)
 
 
 class PartWriter:
@@ -206,6 +185,7 @@ class BuildShard(_TaskDoFn):
 
     def process(self, task: Task, artefact: str | None = None) -> Iterator[Any]:
         """Build one task; raises OSError for storage faults."""
+        load_ahead(self._settings, artefact)
         decoded = self._decode(task)
         parts = write_parts(self._encode(task, decoded, artefact), self._settings, task.index)
         report = report_of(task, decoded, rows_written=sum(part.rows for part in parts), parts=parts)
@@ -247,6 +227,7 @@ class TransformRows(_TaskDoFn):
 
     def process(self, task: Task, artefact: str | None = None) -> Iterator[Any]:
         """Transform one task's rows and deal them into buckets."""
+        load_ahead(self._settings, artefact)
         decoded, written = self._decode(task), 0
         encoder = self._encoder(artefact)
         for sequence, chunk in enumerate(encoder.transform(decoded, seed=task.seed)):

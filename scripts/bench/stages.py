@@ -20,7 +20,7 @@ from pipeline.features import rows as working
 from pipeline.features import tensors
 from pipeline.features.build import Encoder, decode_task
 from pipeline.transforms import build as writing
-from pipeline.transforms import files
+from pipeline.transforms import files, loading
 
 
 class Stopwatch:
@@ -131,9 +131,9 @@ class StagedBuild:
     def run(self) -> None:
         """Build every task; parts are written to the staging folder and deleted."""
         self._watch.enter("load the transform (once a process)")
-        transformer = writing.shared_transformer(self._settings, self._transform)
+        transformer = loading.shared_transformer(self._settings, self._transform)
         self._watch.leave()
-        layout = writing.layout_of(self._settings, transformer)
+        layout = loading.layout_of(self._settings, transformer)
         encoder = Encoder(self._settings, transformer=transformer, layout=layout)
         self._put_on(transformer, layout)
         self._watch.enter("all else (accounts)")
