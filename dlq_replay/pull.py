@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from dlq_replay.envelope import letter_of_message
 from dlq_replay.ledger import Clock
 from pipeline.core.dead_letter import DeadLetter
+from pipeline.transforms.subscriber import make_subscriber
 
 LEASE_SECONDS = 600  # the longest that Pub/Sub gives
 _EXTEND_AFTER_SECONDS = 240.0
@@ -99,10 +100,8 @@ class Subscription:
 
     def _client(self) -> Any:
         if self._made is None:
-            from google.cloud import pubsub_v1
-
             with _as_fault("reach", self._name):
-                self._made = pubsub_v1.SubscriberClient()
+                self._made = make_subscriber()
         return self._made
 
 

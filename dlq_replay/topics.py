@@ -11,6 +11,7 @@ from dlq_replay.policy import Outgoing
 from pipeline.core.dead_letter import DeadLetter
 from pipeline.core.pubsub import MAX_MESSAGE_BYTES, OutgoingMessage, fits, plan_requests
 from pipeline.transforms.publisher import TopicPublisher
+from pipeline.transforms.subscriber import make_subscriber
 
 SUBSCRIPTION = re.compile(r"projects/[^/\s]+/subscriptions/[^/\s]+")
 """The whole name of a subscription."""
@@ -100,7 +101,7 @@ def _publisher_client() -> Any:
     emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
     if not emulator:
         return PublisherClient()
-    import grpc
+    import grpc  # type: ignore[import-untyped]
 
     channel = grpc.insecure_channel(emulator)
     return PublisherClient(transport=PublisherClient.get_transport_class("grpc")(channel=channel))
@@ -144,12 +145,8 @@ class OriginalTopics:
 
 def topic_of(subscription: str) -> str:
     """The topic of a subscription. Raises OSError where either is gone or cannot be seen."""
-    from google.cloud import pubsub_v1
-
     try:
-        found = str(
-            pubsub_v1.SubscriberClient().get_subscription(subscription=subscription, timeout=_CALL_SECONDS).topic
-        )
+        found = str(make_subscriber().get_subscription(subscription=subscription, timeout=_CALL_SECONDS).topic)
     except Exception as error:
         raise OSError(f"cannot find the topic of {subscription}: {type(error).__name__}: {error}") from error
     if found == "_deleted-topic_":

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from fakes.cli import ROOT, headrace
@@ -230,6 +231,20 @@ def test_envelopes_read_back(lot):
         assert getattr(back, name) == getattr(made, name), name
     empty = letter_of_message(b"", {}, subscription="s", message_id="1", publish_time_us=0)
     assert (empty.payload, empty.reason, empty.failed_at) == (b"", "undelivered", "1970-01-01T00:00:00Z")
+
+
+def test_large_letters_and_those_whose_bytes_lie_in_a_file_go_back_whole(lot, tmp_path):
+    large = [letter(n, payload=bytes([n]) * 3_000_000) for n in range(3)]
+    spilled = letter(9, payload=b"z" * 100_000)
+    (tmp_path / "spill").write_bytes(spilled.payload)
+    pointing = replace(spilled, payload=None, payload_uri=str(tmp_path / "spill"))
+    gone = replace(letter(10), payload=None, payload_uri=str(tmp_path / "nowhere"))
+    lot.put(*large, pointing, gone)
+    counts = lot.replay().json["counts"]
+    assert counts["replayed"] == 4
+    assert counts["left"] == {"the file that holds the payload is gone": 1}
+    got = {one.attributes["dlq_id"]: one.data for one in lot.pubsub.pull_all(lot.arrived, 4)}
+    assert got == {one.dlq_id: one.payload for one in (*large, spilled)}
 
 
 def test_to_original_finds_the_topic_of_the_subscription_that_refused(lot):
