@@ -23,6 +23,7 @@ SECTIONS = ("Change a running job", "When workers run out of memory")
 _VARIES = (
     (re.compile(r"\d{8}t\d{6}-[0-9a-f]{8}"), "LAUNCH"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"), "TIME"),
+    (re.compile(r"INFO changes commit: .*\n"), ""),  # somebody commits while this runs
 )
 
 

@@ -12,6 +12,7 @@ from pipeline.commands.job_records import record_of
 from pipeline.core.errors import RefusedError
 from pipeline.core.records import Json
 from pipeline.ops.compatibility import Side, Verdict, compare
+from pipeline.ops.differences import as_json, as_lines, differences
 from pipeline.ops.launch_record import LaunchRecord, Provenance
 from pipeline.ops.launch_spec import LaunchSpec
 from pipeline.ops.mapping import load_name_mapping, parse_mapping
@@ -34,9 +35,14 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     old = replaceable(port, spec.job_name, now=now)
     provenance = provenance_of(spec, open_template(spec, where=arguments.spec))
     strategy = arguments.strategy or spec.update.strategy
-    verdict = None
-    if strategy == "in_place":
-        verdict = _verdict(port, arguments, spec, provenance, old)
+    if arguments.transform_name_mapping:
+        given = {**spec.update.transform_name_mapping, **parse_mapping(arguments.transform_name_mapping)}
+        spec = replace(spec, update=replace(spec.update, transform_name_mapping=given))
+    running = record_of(port, old, [spec.staging_location])
+    changes = differences(running, spec, provenance) if running else ()
+    for line in as_lines(changes):
+        common.say(f"changes {line}")
+    verdict = _verdict(running, arguments, spec, provenance, old) if strategy == "in_place" else None
     plan = _plan(spec, old, strategy, verdict, launch_id=common.new_id(now))
     record = LaunchRecord(
         launch_id=plan.launch_id,
@@ -48,14 +54,13 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
         launched_at=now.isoformat(timespec="seconds"),
         replaces=old.id,
     )
-    return finish(port, arguments, plan, record)
+    return finish(port, arguments, plan, record, {"changes": as_json(changes)})
 
 
 def _verdict(
-    port: Dataflow, arguments: Namespace, spec: LaunchSpec, provenance: Provenance, old: Job
+    record: LaunchRecord | None, arguments: Namespace, spec: LaunchSpec, provenance: Provenance, old: Job
 ) -> Verdict | None:
     """What the comparison with the running job's launch record says; None where there is nothing to compare with."""
-    record = record_of(port, old, [spec.staging_location])
     if record is None or record.provenance.graph is None or provenance.graph is None:
         if not arguments.force:
             raise RefusedError(
@@ -67,13 +72,10 @@ def _verdict(
         return None
     if not arguments.accept_less_memory:
         refuse_less_memory(record.spec, spec)
-    given = dict(spec.update.transform_name_mapping)
-    if arguments.transform_name_mapping:
-        given |= parse_mapping(arguments.transform_name_mapping)
     before = Side(record.provenance.graph, old.region, record.spec.streaming_engine)
     version = spec.parameters.get("update_compatibility_version", "")
     after = Side(provenance.graph, spec.region, spec.streaming_engine, version)
-    verdict = compare(before, after, mapping=given, known=load_name_mapping())
+    verdict = compare(before, after, mapping=spec.update.transform_name_mapping, known=load_name_mapping())
     if verdict.proposal and arguments.accept_mapping:
         verdict = replace(verdict, mapping={**verdict.mapping, **verdict.proposal}, proposal={})
     for caution in verdict.cautions:

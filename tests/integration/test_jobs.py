@@ -182,6 +182,8 @@ def test_an_update_replaces_the_running_job_and_follows_both(jobs, state):
     assert (said["old_job"]["id"], said["old_job"]["state"]) == (old, "UPDATED")
     assert said["old_job"]["replaced_by"] == said["job"]["id"] == state.active(NAME).id
     assert said["verdict"]["verdict"] == "compatible"
+    assert "changes parameters.window: none -> 1h" in done.err
+    assert said["changes"]["parameters.window"] == {"before": None, "after": "1h"}
     validation, launch = state.launches[1:]
     assert validation["environment"]["additionalExperiments"] == ["graph_validate_only"]
     assert "additionalExperiments" not in launch["environment"]
@@ -370,7 +372,9 @@ def test_without_a_launch_record_the_service_alone_can_judge_when_forced(jobs, s
     done = jobs.job("update", jobs.spec())
     assert (done.code, state.launches) == (4, [])
     assert f"job {old.id} has no launch record" in done.err
-    assert jobs.job("update", jobs.spec(), "--force").code == 0
+    mapping = ("--transform_name_mapping", '{"Old": "New"}')
+    assert jobs.job("update", jobs.spec(), "--force", *mapping).code == 0
+    assert state.launches[-1]["transformNameMappings"] == {"Old": "New"}
 
 
 def test_a_drained_update_ends_the_old_job_before_it_starts_the_new_one(jobs, state):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_pb2
-from fakes.cli import Done, headrace
+from fakes.cli import ROOT, Done, headrace
 from fakes.dataflow import PROJECT, REGION
 from fakes.dataflow_http import dataflow_service
 from fakes.gcs import storage_emulator
@@ -22,6 +23,7 @@ if importlib.util.find_spec("gcp_storage_emulator") is None and not os.environ.g
     pytest.skip("gcp-storage-emulator is not installed (pip install -e .[dev])", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
+GOLDEN = ROOT / "tests" / "golden" / "streaming_graph.json"
 IMAGE = "europe-docker.pkg.dev/test-proj/headrace/headrace:1"
 
 
@@ -72,6 +74,11 @@ def staged_pipeline(bucket: str) -> beam_pb2.Pipeline:
     return beam_pb2.Pipeline.FromString(files.read_bytes(max(found)))
 
 
+def steps_of(graph) -> dict[str, str]:
+    """Names of steps, as a mapping of an update has them, with what each one holds."""
+    return {step["name"]: (step["states"], step["timers"], step["stateful"]) for step in graph["steps"]}
+
+
 def only_job(service):
     (body,) = [body for _, path, body in service.seen("POST") if path.endswith("/jobs")]
     return body
@@ -93,8 +100,7 @@ def test_the_streaming_job_compiles_and_the_launcher_leaves_at_once(bucket, serv
     job = service.state.jobs[done.json["job_id"]]
     assert job.state == "JOB_STATE_QUEUED" or job.state == "JOB_STATE_RUNNING"
     assert not [path for _, path, _ in service.seen("GET") if path.endswith(job.id)], "it waited"
-    steps = {step["name"] for step in snapshot(staged_pipeline(bucket))["steps"]}
-    assert {"KeyMessages", "WriteShards", "CommitWindow", "PublishLetters", "ArchiveLetters"} <= steps
+    assert steps_of(snapshot(staged_pipeline(bucket))) == steps_of(json.loads(GOLDEN.read_bytes()))
 
 
 def test_the_batch_job_compiles(bucket, service, launch, rows):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import UsageError
 from pipeline.ops.compatibility import JOB, Side, Verdict, compare
-from pipeline.ops.mapping import load_name_mapping, mapped, parse_mapping
+from pipeline.ops.mapping import below, load_name_mapping, mapped, parse_mapping
 
 
 def judge(old: list[Any], new: list[Any], **more: Any) -> Verdict:
@@ -247,6 +247,14 @@ def test_the_renames_that_come_with_the_program_can_be_read(tmp_path):
     (tmp_path / "bad.json").write_text('{"renames": {"A": 1}}')
     with pytest.raises(UsageError, match=r"bad\.json: renames\.A: expected a string"):
         load_name_mapping(tmp_path / "bad.json")
+
+
+def test_the_renames_that_come_with_the_program_lead_to_steps_that_it_has():
+    golden = json.loads((ROOT / "tests" / "golden" / "streaming_graph.json").read_text())
+    names = {one["name"] for one in golden["steps"]}
+    for old, new in load_name_mapping().items():
+        assert not any(below(name, old) for name in names), old
+        assert new == "" or any(below(name, new) for name in names), new
 
 
 def test_a_mapping_on_the_command_line_is_a_json_object():
