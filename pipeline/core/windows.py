@@ -47,6 +47,17 @@ def is_late(start: int, *, window_seconds: int, allowed_lateness_seconds: int, c
     return start + window_seconds + allowed_lateness_seconds <= closed_before
 
 
+def shard_due(start: int, *, stamped_us: int, window_seconds: int) -> int:
+    """When a shard of the window from ``start`` is written at the latest, in seconds of the watermark.
+
+    At the window's end; for rows that come after it (their element is stamped ``stamped_us``, in microseconds),
+    at the end of the window in which they came. So rows that are under way for some time make a shard a window's time,
+    and not one each batch.
+    """
+    stamped_us = min(max(stamped_us, FIRST_EVENT_US), END_EVENT_US)
+    return max(start, window_start(stamped_us, window_seconds)) + window_seconds
+
+
 def window_name(start: int, window_seconds: int) -> WindowName:
     """The name of the window from ``start``, for event times in [FIRST_EVENT_US, END_EVENT_US)."""
     return WindowName(_moment(start), _moment(start + window_seconds))

@@ -285,7 +285,10 @@ class ProcessMessages(beam.DoFn):  # type: ignore[misc]
         origin = _origin_of(messages)
         for index, chunk in enumerate(processed.chunks):
             data = encode_chunk(replace(chunk, origin=(origin + index) % 2**64))
-            yield TimestampedValue(((chunk.window_start, chunk.shard), data), held.oldest)
+            ended = chunk.window_start + self._settings.window_seconds <= closed_before
+            # What comes after its window is stamped with the time at which it came, as far as that is known.
+            stamp = max(held.oldest, Timestamp(closed_before)) if ended else held.oldest
+            yield TimestampedValue(((chunk.window_start, chunk.shard), data), stamp)
         for letter in self._letters(processed.refused):
             yield beam.pvalue.TaggedOutput(names.LETTERS, TimestampedValue(letter, held.oldest))
 

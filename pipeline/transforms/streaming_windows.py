@@ -25,7 +25,7 @@ from pipeline.core.manifest import Code, ShardEntry
 from pipeline.core.messages import WindowedChunk
 from pipeline.core.names import MANIFEST, WindowShardName, aside_name
 from pipeline.core.records import Json
-from pipeline.core.windows import SPLIT, WindowManifest, window_name
+from pipeline.core.windows import SPLIT, WindowManifest, shard_due, window_name
 from pipeline.transforms import files, names
 from pipeline.transforms.tally import Tally
 
@@ -73,8 +73,9 @@ class WindowSettings:
 class WriteShards(beam.DoFn):  # type: ignore[misc]
     """((window start, shard), chunk) -> (window start, the entry of a shard in the manifest).
 
-    Chunks are held back until they make a shard of ``target_shard_bytes``, or the window ends. A retry with the same
-    chunks writes the same file; one with others writes another file, and the first is named by no manifest.
+    Chunks are held back until they make a shard of ``target_shard_bytes``, or the window ends; those that come later,
+    until the window in which they come ends. A retry with the same chunks writes the same file; one with others
+    writes another file, and the first is named by no manifest.
     """
 
     CHUNKS = BagStateSpec(names.BUFFER, BytesCoder())
@@ -96,6 +97,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
     def process(
         self,
         element: tuple[tuple[int, int], bytes],
+        timestamp: Timestamp = beam.DoFn.TimestampParam,
         chunks: Any = beam.DoFn.StateParam(CHUNKS),
         fill: Any = beam.DoFn.StateParam(FILL),
         close: Any = beam.DoFn.TimerParam(CLOSE),
@@ -111,7 +113,8 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             close.clear()
             return
         if before is None:
-            close.set(self._settings.closing(key[0]))
+            due = shard_due(key[0], stamped_us=timestamp.micros, window_seconds=self._settings.window_seconds)
+            close.set(Timestamp(due))
         chunks.add(data)
         fill.write(total)
 
@@ -122,7 +125,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         chunks: Any = beam.DoFn.StateParam(CHUNKS),
         fill: Any = beam.DoFn.StateParam(FILL),
     ) -> Iterator[tuple[int, bytes]]:
-        """The window ended: write what was held back. Emitted at the window's end, before its manifest is due."""
+        """The time is over: write what was held back. Emitted at the window's end, before its manifest is due."""
         if fill.read() is not None:
             yield self._write(key, list(chunks.read()))
             _forget(chunks, fill)

@@ -21,6 +21,7 @@ from pipeline.core.windows import (
     Clock,
     WindowManifest,
     is_late,
+    shard_due,
     window_name,
     window_start,
 )
@@ -51,6 +52,16 @@ def test_a_row_is_late_when_the_watermark_has_passed_the_end_of_its_window_and_t
         for closed in (1259, 1260, NEVER_CLOSED)
     }
     assert late == {1259: False, 1260: True, NEVER_CLOSED: False}
+
+
+def test_a_shard_is_due_when_its_window_ends_or_the_one_in_which_its_rows_came():
+    def due(start, stamped):
+        return shard_due(start, stamped_us=stamped * 1_000_000, window_seconds=600)
+
+    assert [due(600, stamped) for stamped in (0, 600, 1199)] == [1200, 1200, 1200]
+    assert [due(600, stamped) for stamped in (1200, 1799, 1800)] == [1800, 1800, 2400]
+    assert due(600, -9_223_372_036_854) == 1200
+    assert due(600, 9_223_371_950_454) <= END_EVENT_US // 1_000_000 + 600
 
 
 @given(EVENTS, SIZES)

@@ -12,7 +12,10 @@ from fakes.runs import letters_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.windows import NEVER_CLOSED
+
 TestStream.__test__ = False  # not a test
+WINDOW_60 = "window=19700101T000100Z_19700101T000200Z"
 
 
 def events() -> TestStream:
@@ -94,6 +97,39 @@ def test_equal_rows_of_other_messages_are_each_written(tmp_path):
         stream = stream.add_elements([message(b"same", second)]).advance_processing_time(10)
     play.run(stream.advance_watermark_to_infinity())
     assert play.windows() == {"19700101T000000Z": [b"same"] * 3}
+
+
+class DelayedProcessor(CopyProcessor):
+    """Copies rows of the first window, whenever they come."""
+
+    def process(self, messages, *, closed_before_s):
+        return super().process(
+            [replace(one, event_time_us=1_000_000) for one in messages], closed_before_s=NEVER_CLOSED
+        )
+
+
+def test_rows_that_were_under_way_for_long_make_a_shard_a_windows_time_and_not_one_a_batch(tmp_path):
+    play = Play(tmp_path, stream_settings(shards_per_window=1, max_batch_rows=1, allowed_lateness_seconds=0))
+    play = replace(play, ports=replace(play.ports, processor=DelayedProcessor))
+    stream, payloads = events(), [b"%d" % second for second in range(65, 240, 5)]
+    for second, payload in zip(range(65, 240, 5), payloads, strict=True):
+        stream = stream.advance_watermark_to(second).add_elements([message(payload, second)])
+    play.run(stream.advance_watermark_to(300).advance_watermark_to_infinity())
+    play.assert_once_each(payloads)
+    (manifest,) = play.manifests().values()
+    assert sorted(shard["rows"] for shard in manifest["shards"]) == [11, 12, 12], "of three windows' time"
+
+
+def test_late_rows_by_their_own_timestamp_are_gathered_too_once_the_watermark_is_known(tmp_path):
+    play = Play(tmp_path, stream_settings(shards_per_window=1, max_batch_rows=1, allowed_lateness_seconds=300))
+    stream, payloads = events().add_elements([message(b"first", 1)]), [b"%d" % number for number in range(10)]
+    # At 360 the key hears of the watermark: the first window ended long ago, and takes rows until then.
+    stream = stream.advance_watermark_to(360).add_elements([message(b"next", 361)])
+    for second, payload in enumerate(payloads):
+        stream = stream.advance_watermark_to(370 + second).add_elements([message(payload, 61)])
+    play.run(stream.advance_watermark_to(500).advance_watermark_to_infinity())
+    play.assert_once_each([b"first", b"next", *payloads])
+    assert [shard["rows"] for shard in play.manifests()[WINDOW_60]["shards"]] == [10]
 
 
 def test_rows_after_the_allowed_lateness_are_dead_letters_with_their_bytes(tmp_path):

@@ -128,13 +128,13 @@ def test_a_file_that_vanishes_before_it_is_renamed_is_a_fault(tmp_path, monkeypa
 def test_a_shard_waits_for_its_target_or_the_end_of_its_window(tmp_path):
     writer, bag, fill, close = WriteShards(window_settings(tmp_path, target_shard_bytes=50)), Bag(), Value(), Timer()
     key = (600, 0)
-    assert list(writer.process((key, CHUNKS[0]), bag, fill, close)) == []
+    assert list(writer.process((key, CHUNKS[0]), Timestamp(1), bag, fill, close)) == []
     assert close.at == Timestamp(660)
-    ((start, entry),) = writer.process((key, CHUNKS[1]), bag, fill, close)
+    ((start, entry),) = writer.process((key, CHUNKS[1]), Timestamp(2), bag, fill, close)
     assert (start, decode_entry(entry).rows) == (600, 3)
     assert (bag.items, fill.value, close.at) == ([], None, None)
     assert list(writer.on_close(key, bag, fill)) == []
-    assert list(writer.process((key, CHUNKS[1]), bag, fill, close)) == []
+    assert list(writer.process((key, CHUNKS[1]), Timestamp(2), bag, fill, close)) == []
     ((_, rest),) = writer.on_close(key, bag, fill)
     assert decode_entry(rest).rows == 1
     assert (bag.items, fill.value) == ([], None)
