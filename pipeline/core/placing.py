@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,8 @@ from pipeline.core.schema_text import nearest
 from pipeline.core.validation import show
 from pipeline.core.windows import END_EVENT_US, FIRST_EVENT_US, window_start
 
+_EVENT_TIME: Callable[[Message], int] = attrgetter("event_time_us")
+_PUBLISHED: Callable[[Message], int] = attrgetter("publish_time_us")
 _MOST_AHEAD_US = END_EVENT_US - FIRST_EVENT_US
 
 
@@ -58,9 +61,8 @@ class Placing:
         times, bad = self._times(messages, batch)
         starts: Int64Array = times // 1_000_000
         starts = starts - starts % self._window_s
-        # Nobody knows the time better than who published; a missing time of publishing is the runner's.
         published = np.clip(
-            _array([message.publish_time_us or message.event_time_us for message in messages]),
+            _published(messages),
             FIRST_EVENT_US,
             END_EVENT_US,
         )
@@ -83,7 +85,7 @@ class Placing:
     def _times(self, messages: Sequence[Message], batch: pa.RecordBatch) -> tuple[Int64Array, BoolArray]:
         if self._feature is not None:
             return read_times(batch.column(self._feature))
-        return _array([message.event_time_us for message in messages]), np.zeros(len(messages), np.bool_)
+        return _array(_EVENT_TIME, messages), np.zeros(len(messages), np.bool_)
 
     def _no_time(self, batch: pa.RecordBatch, row: int) -> Fault:
         value = show(batch.column(self._feature)[row].as_py())
@@ -111,8 +113,14 @@ class Placing:
         return Fault(Reason.LATE_DATA, message, self._feature)
 
 
-def _array(values: list[int]) -> Int64Array:
-    return np.array(values, np.int64)
+def _array(time: Callable[[Message], int], messages: Sequence[Message]) -> Int64Array:
+    return np.fromiter(map(time, messages), np.int64, len(messages))
+
+
+def _published(messages: Sequence[Message]) -> Int64Array:
+    """When each was published; the runner's time where nobody says."""
+    published = _array(_PUBLISHED, messages)
+    return published if published.all() else np.where(published, published, _array(_EVENT_TIME, messages))
 
 
 def _check_feature(name: str, schema: Schema) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -210,8 +211,8 @@ def _valid_values(values: pa.Array, feature: Feature) -> BoolArray | None:
         allowed = _allowed_bytes(feature)
         if allowed is None:
             return None
-        value_set = pa.array(allowed, pa.large_binary())
-        return pc.is_in(values, value_set=value_set).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        found = pc.is_in(values, value_set=_value_set(allowed))
+        return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
     low, high = (
         (feature.int_min, feature.int_max) if feature.kind is Kind.INT else (feature.float_min, feature.float_max)
     )
@@ -222,9 +223,24 @@ def _valid_values(values: pa.Array, feature: Feature) -> BoolArray | None:
     # What lies under a null may be anything, and means nothing.
     numbers = np.frombuffer(values.buffers()[1] or b"", values.type.to_pandas_dtype())
     numbers = numbers[values.offset : values.offset + len(values)]
+    if not truth and not finite and _all_within(numbers, low, high):
+        return None
     if feature.kind is Kind.FLOAT:
         numbers = numbers.astype(np.float64)  # so that a bound is not rounded to float32
     return _valid_numbers(numbers, feature, low=low, high=high)
+
+
+@lru_cache(256)
+def _value_set(allowed: tuple[bytes, ...]) -> pa.Array:
+    return pa.array(allowed, pa.large_binary())
+
+
+def _all_within(numbers: npt.NDArray[Any], low: float | None, high: float | None) -> bool:
+    """Whether no number, those under nulls included, is beyond a bound; most often so, and told by two reductions."""
+    if not len(numbers):
+        return True
+    # As Python numbers, so that a bound is not rounded to float32; NaN is within no bounds here.
+    return (low is None or numbers.min().item() >= low) and (high is None or numbers.max().item() <= high)
 
 
 def as_numbers(values: pa.Array) -> npt.NDArray[Any]:

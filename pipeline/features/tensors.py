@@ -124,6 +124,7 @@ class Group:
     def outputs(self, packed: Tensors, given: GroupInputs) -> dict[str, pa.Array]:
         """The columns of what ``pack`` gave for these inputs, spread over the rows of the batch."""
         rows, columns = given.count, dict[str, pa.Array]()
+        spread = None if given.rows is None else given.rows.to_numpy(zero_copy_only=False)
         offsets: dict[int, pa.Array] = {}
         for dtype, widths in self._widths.items():
             values = packed["fixed"][dtype.name].numpy() if widths else np.empty(0)
@@ -131,15 +132,18 @@ class Group:
                 raise ValueError(f"the transform gives {len(values)} values of {', '.join(widths)} for {rows} rows")
             at = 0
             for name, width in widths.items():
-                if width not in offsets:
-                    offsets[width] = pa.array(np.arange(0, rows * width + 1, width))
-                column = pa.array(values[at : at + rows * width])
-                columns[name] = pa.LargeListArray.from_arrays(offsets[width], column)
+                found = values[at : at + rows * width]
                 at += rows * width
+                if spread is not None:
+                    found = found.reshape(rows, width)[spread].reshape(-1)
+                if width not in offsets:
+                    offsets[width] = pa.array(np.arange(0, len(found) + 1, width))
+                columns[name] = pa.LargeListArray.from_arrays(offsets[width], pa.array(found))
         if self._converter:
             batch = self._converter.convert(packed["rest"])
-            columns.update(zip(batch.schema.names, batch.columns, strict=True))
-        return columns if given.rows is None else {name: column.take(given.rows) for name, column in columns.items()}
+            rest = batch.columns if given.rows is None else [column.take(given.rows) for column in batch.columns]
+            columns.update(zip(batch.schema.names, rest, strict=True))
+        return columns
 
 
 def _matrix(batch: pa.RecordBatch, scalars: Iterable[_Scalar], dtype: tf.DType) -> npt.NDArray[Any]:
@@ -147,7 +151,14 @@ def _matrix(batch: pa.RecordBatch, scalars: Iterable[_Scalar], dtype: tf.DType) 
     chosen = list(scalars)
     matrix = np.empty((len(chosen), batch.num_rows), dtype.as_numpy_dtype)
     for place, scalar in enumerate(chosen):
-        matrix[place] = scalar.values(batch.column(scalar.column))
+        column = batch.column(scalar.column)
+        if column.null_count and scalar.default is not None:
+            matrix[place] = np.frombuffer(column.buffers()[1], matrix.dtype)[
+                column.offset : column.offset + len(column)
+            ]
+            matrix[place][column.is_null().to_numpy(zero_copy_only=False)] = scalar.default
+        else:
+            matrix[place] = scalar.values(column)
     return matrix
 
 
