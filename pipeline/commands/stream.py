@@ -28,6 +28,8 @@ from pipeline.transforms.tally import forget_totals, totals
 
 _LOG = logging.getLogger(__name__)
 _LINE_SECONDS = 10.0
+INTERRUPTED = 130
+"""The exit code after a second Ctrl-C, which does not wait for what is held back."""
 
 
 def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
@@ -46,7 +48,11 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
         _submit(job, options, as_json=arguments.json)
         return 0
     start = time.monotonic()
-    counts = run_locally(job, options, duration=arguments.duration)
+    try:
+        counts = run_locally(job, options, duration=arguments.duration)
+    except KeyboardInterrupt:
+        _LOG.warning("stopped at once: messages that were taken and not yet written are lost")
+        return INTERRUPTED
     summary = summary_of(job, counts, seconds=time.monotonic() - start)
     _print(summary, as_json=arguments.json)
     if summary["messages"] != summary["rows_written"] + summary["dead_letters"]:
@@ -119,11 +125,7 @@ def run_locally(job: StreamJob, options: PipelineOptions, *, duration: float | N
     except KeyboardInterrupt:
         _LOG.info("stopping: no more messages are taken, what is here is written; Ctrl-C again loses it")
     stop.set()
-    try:
-        waiting.join()
-    except KeyboardInterrupt:
-        _LOG.warning("stopped at once: messages that were taken and not yet written are lost")
-        raise
+    waiting.join()
     if waiting.error is not None:
         _LOG.debug("the stream failed", exc_info=waiting.error)
         raise HeadraceError(

@@ -157,7 +157,7 @@ def find_run(folder: str, *, exists: Callable[[str], bool], read_bytes: Callable
     except FileNotFoundError:
         raise UsageError(
             f"{folder} is no committed run ({MANIFEST} is missing) and no output folder ({LATEST} is missing); "
-            "give OUTPUT/run=<id>, or OUTPUT for its latest run"
+            "give OUTPUT/run=<id>, or OUTPUT for its latest run; of a stream's output, give a window or a range of time"
         ) from None
     return _join(folder, run_folder(latest))
 

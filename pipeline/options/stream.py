@@ -85,8 +85,9 @@ WINDOWS = (
     ),
     Option(
         "allowed_lateness",
-        "How long after its end a window takes rows; they become further shards. Later rows are dead letters "
-        "(late_data).",
+        "How long after its end a window takes rows; those that come within a window's time make a further shard. "
+        "Later "
+        "rows are dead letters (late_data).",
         type=duration,
         default="1h",
         metavar="TIME",
