@@ -190,6 +190,8 @@ class _Column:
         """Header and body of each row's entry, both empty where the feature is missing."""
         if self.tag == _FLOAT:
             body = _binary(self.offsets * 4, self.values.to_numpy(zero_copy_only=False))
+        elif self.tag == _INT and self.each == 1:
+            return [self._single_ints()]
         elif self.tag == _INT:
             body = _varint_lists(self.values.to_numpy(zero_copy_only=False), self.offsets)
         elif self.each == 1:
@@ -200,6 +202,21 @@ class _Column:
         if self.present is not None:
             lengths = np.where(self.present, lengths, -1)
         return [_by_length(lengths, lambda length: _header(self.name, self.tag, length) if length >= 0 else b""), body]
+
+    def _single_ints(self) -> pa.LargeBinaryArray:
+        """Header and number of each row, put together in a matrix out of which the unused bytes are left."""
+        digits, narrow = _varints(self.values.to_numpy(zero_copy_only=False))
+        widths = narrow.astype(np.int64)
+        headers = [_header(self.name, self.tag, width) for width in range(1, digits.shape[1] + 1)]
+        size = len(headers[-1])
+        table = np.array([list(header.rjust(size, b"\0")) for header in headers], np.uint8)
+        spare = np.array([size - len(header) for header in headers])
+        matrix = np.concatenate([table[widths - 1], digits], axis=1)
+        places = np.arange(matrix.shape[1])
+        used = places < (size + widths)[:, None]
+        if spare.any():  # a long name: its length takes another byte with the wider numbers
+            used &= places >= spare[widths - 1][:, None]
+        return _binary(np.append(0, np.cumsum(size - spare[widths - 1] + widths)), matrix[used])
 
     def _single_bytes(self) -> list[pa.Array]:
         def header(length: int) -> bytes:

@@ -187,3 +187,18 @@ def test_layouts_are_made_by_name() -> None:
     assert layout.encode(batch) == layout.encode_array(batch).to_pylist()
     with pytest.raises(UsageError, match="did you mean rows"):
         make_layout("row", features={})
+
+
+@pytest.mark.parametrize("length", [1, 100, 113, 114, 115, 116, 117, 118, 119, 120, 121, 126, 127, 128, 300])
+@pytest.mark.parametrize(
+    "numbers", [[1, 200], [1, 2**20], [0, 127, 128, 2**14, 2**62, -1], [5, 2**35, 2**63 - 1], [-5, -6], [2**20, 3]]
+)
+def test_single_integers_of_any_width_under_names_of_any_length(length, numbers):
+    name = "x" * length
+    offsets = pa.array(range(len(numbers) + 1), pa.int64())
+    column = pa.LargeListArray.from_arrays(offsets, pa.array(numbers, pa.int64()))
+    records = encode_examples(pa.RecordBatch.from_arrays([column], [name]))
+    for record, number in zip(records.to_pylist(), numbers, strict=True):
+        feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
+        expected = tf.train.Example(features=tf.train.Features(feature={name: feature}))
+        assert record == expected.SerializeToString()
