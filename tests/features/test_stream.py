@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+import fastavro
 import pyarrow as pa
 import pytest
 import tensorflow as tf
@@ -413,3 +414,20 @@ def test_errors_are_shown_by_type_only_where_features_are_redacted():
     stream = processor(Odd({0}), redact_features=frozenset({"k"}))
     (one,) = stream.process(messages_of([payload_of(0)]), closed_before_s=NEVER_CLOSED).refused
     assert one.faults[0].message.endswith("this row: ValueError")
+
+
+def test_avro_payloads_become_the_rows_that_json_payloads_become():
+    kinds = {"n": "long", "x": "double", "k": "string", "v": {"type": "array", "items": "double"}, "t": "string"}
+    schema = {"type": "record", "name": "R", "fields": [{"name": n, "type": kind} for n, kind in kinds.items()]}
+    parsed = fastavro.parse_schema(schema)
+    datums = []
+    for n in range(50):
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, parsed, json.loads(payload_of(n)))
+        datums.append(stream.getvalue())
+    datums[7] = datums[7][:-1]
+    avro = processor(input=replace(INPUT, format="avro"), avro_schema=json.dumps(schema))
+    found = avro.process(messages_of(datums), closed_before_s=NEVER_CLOSED)
+    same = processor().process(messages_of([payload_of(n) for n in range(50) if n != 7]), closed_before_s=NEVER_CLOSED)
+    assert rows_of(found, 1) == rows_of(same, 1)
+    assert [(one.message.payload, one.reason) for one in found.refused] == [(datums[7], Reason.INVALID_AVRO)]
