@@ -19,6 +19,8 @@ from pipeline.core.schema import Schema
 
 _FEW_ROWS = 12
 """So few rows are decoded sooner one by one than by a native call."""
+_ROWS_FOR_TEMPLATES = 600
+"""Fewer are decoded sooner by the native parser: a template costs a thousand calls, however many rows there are."""
 _FEW_LEFT = 64
 """One of so many rows, if it fits no template, is mostly malformed: the native parser would only fail on it."""
 
@@ -64,16 +66,21 @@ class JsonLinesDecoder:
         """The valid rows of ``block`` as columns and all others as rejections; the same as ``decode_rows``."""
         if block.num_rows <= _FEW_ROWS:
             return self.decode_rows(block)
-        fitted = TemplateParse(block, self._schema, self._templates, unknown=self._unknown, max_depth=self._max_depth)
-        self._templates = fitted.templates
-        pieces = fitted.pieces
-        rest = np.flatnonzero(fitted.left)
+        pieces, rest = self._fit_templates(block)
         if len(rest) > max(_FEW_ROWS, block.num_rows // _FEW_LEFT):
             pieces += self._parse_natively(block, rest)
         left = np.ones(block.num_rows, np.bool_)
         for piece in pieces:
             left[piece.rows] = False
         return self._decode(block, pieces, rows=np.flatnonzero(left))
+
+    def _fit_templates(self, block: RawBlock) -> tuple[list[Piece], Int64Array]:
+        """The rows that fit a template and are valid, and those that fit none."""
+        if block.num_rows < _ROWS_FOR_TEMPLATES:
+            return [], np.arange(block.num_rows)
+        fitted = TemplateParse(block, self._schema, self._templates, unknown=self._unknown, max_depth=self._max_depth)
+        self._templates = fitted.templates
+        return fitted.pieces, np.flatnonzero(fitted.left)
 
     def _parse_natively(self, block: RawBlock, rows: Int64Array) -> list[Piece]:
         """Those of ``rows`` that the native parser takes and that are valid."""

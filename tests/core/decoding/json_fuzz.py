@@ -12,6 +12,7 @@ import os
 import random
 import sys
 
+from pipeline.core.decoding import json_lines
 from pipeline.core.decoding.json_lines import JsonLinesDecoder
 from pipeline.core.records import Split
 from tests.core.decoding.json_cases import BAD_BYTES, SCHEMAS, TOKENS, check_laws, good_row, mutated, random_rows
@@ -50,6 +51,7 @@ def run(count: int, seed: int, progress: int) -> None:
         rng = random.Random(f"{seed} {index}")
         name, decoder = rng.choice(decoders)
         data = fuzzed_file(rng, name)
+        json_lines._ROWS_FOR_TEMPLATES = rng.choice((0, 600))
         read = 0
         for block in decoder.blocks(Split("mem", 0, len(data), len(data)), lambda _, data=data: io.BytesIO(data)):
             decoded = decoder.decode(block) if index % COMPARED or block.oversized else check_laws(decoder, block)

@@ -43,6 +43,15 @@ FORMS = {
     "long": f'{{"{"k" * 700}":1,"a":%s,"{"é" * 130}":%s,"s":%s,"x":%s}}',
     "unknown": '{"z":%s,"y":[%s,{"q":%s}],"a":7,"w":%s}',
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _templates_for_few_rows():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_lines, "_ROWS_FOR_TEMPLATES", 0)
+        yield
+
+
 PLAIN = [
     "0",
     "7",
