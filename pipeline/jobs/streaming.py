@@ -32,6 +32,10 @@ Failed bundles. They are retried: on Dataflow for ever, locally four times. What
   under the same name, or lies there and no manifest names it. Publishing is at least once; copies share a dlq_id.
 A file system that lists late. Nothing is listed: a manifest is the union of what is in state and of itself.
 
+An update in place may change every option but those that say what a shard is: --window, --layout, --rows_per_record,
+--compression, and a --transform that gives other features. What waits in state was made with the old ones, and one
+manifest cannot name both. For those, drain the job and start one with another --output.
+
 On Dataflow a bundle of a stream is often a few messages, so that a batch comes together in state, not in a bundle.
 Under R messages a second and K batch keys a batch has about R * max_batch_wait / K messages, and a call costs 2.5 ms
 whatever it carries: keep that above 100, by fewer --batch_keys or a longer --max_batch_wait; but not fewer keys than
