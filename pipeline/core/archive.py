@@ -56,6 +56,9 @@ SCHEMA: dict[str, Any] = {
 PARSED_SCHEMA = fastavro.parse_schema(SCHEMA)
 """``SCHEMA`` as fastavro prepares it, once a process."""
 
+EARLIER_SCHEMA = SCHEMA | {"fields": [field for field in SCHEMA["fields"] if field["name"] != "ordering_key"]}
+"""What archives were written with before; they are read too, with the default for the field that they lack."""
+
 _BLOCK_BYTES, _SYNC_BYTES = 256 << 10, 16
 _PIECE_BYTES = 1 << 20
 

@@ -10,16 +10,17 @@ import json
 import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import fastavro
 
-from pipeline.core.archive import PARSED_SCHEMA, SCHEMA, from_record
+from pipeline.core.archive import EARLIER_SCHEMA, PARSED_SCHEMA, SCHEMA, from_record
 from pipeline.core.dead_letter import DeadLetter
 from pipeline.core.text import printable
 
 _MAGIC, _SYNC_BYTES, _HEADER_BYTES = b"Obj\x01", 16, 64 << 10
 _PIECE_BYTES = 1 << 20
+_READABLE = ((SCHEMA, PARSED_SCHEMA), (EARLIER_SCHEMA, fastavro.parse_schema(EARLIER_SCHEMA)))
 _MAX_BLOCK_BYTES = 1 << 30  # unpacked; bounds the memory that a hostile archive can ask for
 
 
@@ -48,7 +49,7 @@ def read_archive(stream: BinaryIO) -> Iterator[DeadLetter | ArchiveDamage]:
         block = _read_block(stream, header)
         if block is None:
             return
-        what = block.what or (yield from _letters(block))
+        what = block.what or (yield from _letters(block, header.schema))
         if what:
             yield ArchiveDamage(offset, what)
         offset = block.end if block.end is not None else _after_marker(stream, offset + 1, header.sync)
@@ -59,6 +60,7 @@ class _Header:
     size_bytes: int
     sync: bytes
     deflated: bool
+    schema: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ def _read_header(data: bytes) -> _Header | str:
         schema = json.loads(metadata.get(b"avro.schema", b"null"))
     except (ValueError, IndexError, RecursionError):
         return "the Avro header is damaged or cut short"
-    if schema != SCHEMA:
+    written = next((parsed for known, parsed in _READABLE if schema == known), None)
+    if written is None:
         return "an Avro file, but not a dead-letter archive that this version of headrace can read"
     codec = metadata.get(b"avro.codec", b"null")
     if codec not in (b"null", b"deflate"):
@@ -88,7 +91,7 @@ def _read_header(data: bytes) -> _Header | str:
     sync = data[at : at + _SYNC_BYTES]
     if len(sync) < _SYNC_BYTES:
         return "the Avro header is damaged or cut short"
-    return _Header(at + _SYNC_BYTES, sync, codec == b"deflate")
+    return _Header(at + _SYNC_BYTES, sync, codec == b"deflate", written)
 
 
 def _read_map(data: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
@@ -166,12 +169,13 @@ def _unpack(packed: bytes) -> bytes | None:
     return data if unpacker.eof and len(unpacker.unused_data) <= 3 else None
 
 
-def _letters(block: _Block) -> Generator[DeadLetter, None, str]:
+def _letters(block: _Block, schema: Any) -> Generator[DeadLetter, None, str]:
     """The dead letters of a block; returns what is wrong with the rest of it, or nothing."""
     records = io.BytesIO(block.data)
+    resolved = None if schema is PARSED_SCHEMA else PARSED_SCHEMA
     for number in range(block.count):
         try:
-            letter = from_record(fastavro.schemaless_reader(records, PARSED_SCHEMA, None))
+            letter = from_record(fastavro.schemaless_reader(records, schema, resolved))
         except (EOFError, ValueError, LookupError, OverflowError, TypeError) as error:
             return f"record {number + 1} of {block.count} of a block is damaged: {printable(str(error), 100)}"
         yield letter

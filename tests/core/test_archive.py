@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import io
 import zlib
+from pathlib import Path
 
 import fastavro
 import pytest
@@ -209,3 +210,11 @@ def test_a_spill_holds_little_at_a_time():
     source = Watched(bytes(5 << 20))
     spill(source, 0, length=5 << 20, sink=io.BytesIO())
     assert source.largest <= 1 << 20
+
+
+def test_an_archive_of_an_earlier_release_is_read():
+    golden = Path(__file__).parents[1] / "golden" / "archive_before_ordering_keys.avro"
+    (letter,), damage = read_all(golden.read_bytes())
+    assert damage == []
+    assert (letter.source, letter.payload, letter.reason) == ("gs://b/f.jsonl#offset=8123", b'{"a":"1"}', "wrong_type")
+    assert (letter.attributes, letter.ordering_key) == ((("k", "v"),), "")
