@@ -17,6 +17,7 @@ from dlq_replay.archives import Damage
 from dlq_replay.dry_run import DryRun, listed, run_dry
 from dlq_replay.job import ReplayJob, build_replay
 from dlq_replay.plan import write_archives
+from dlq_replay.settings import ReplaySettings
 from dlq_replay.store import NoStore, open_store
 from dlq_replay.worker import Source, sender_of, system_clock
 from pipeline import preflight
@@ -46,6 +47,8 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
         raise UsageError("--to_shards works on this machine; on a remote runner send the letters to a topic (--to)")
     if options.view_as(StandardOptions).streaming:
         return _submit_stream(arguments, prepared, options)
+    if not is_local(options):
+        _check_reachable(prepared.settings)
     job = _job(arguments, prepared)
     if prepared.settings.force:
         _LOG.warning("--force: letters that were replayed or parked before are sent again; consumers get them twice")
@@ -125,13 +128,23 @@ def _submit_stream(arguments: Namespace, prepared: Prepared, options: PipelineOp
         raise UsageError(
             f"with --streaming every letter is replayed as it comes: leave out {', '.join(bounded)}, or --streaming"
         )
+    _check_reachable(settings)
     from dlq_replay.stream_job import StreamReplayJob, build_stream_replay
 
     pipeline = make_pipeline(options)
     build_stream_replay(pipeline, StreamReplayJob(replace(settings, park_left=True), prepared.subscription))
-    job_id = str(getattr(pipeline.run(), "job_id", str)())
+    job_id = submit(pipeline, project=options.get_all_options().get("project"))
     print(json.dumps({"job_id": job_id, "replay_id": settings.replay_id, "ledger": settings.places.ledger}))
     return 0
+
+
+def _check_reachable(settings: ReplaySettings) -> None:
+    """Raise UsageError where workers on other machines cannot reach the ledger."""
+    if not files.is_remote(settings.root):
+        raise UsageError(
+            f"workers cannot reach {settings.root}, where the ledger would lie: on a remote runner archives (or "
+            "--ledger) must be on gs://"
+        )
 
 
 def _submit(job: ReplayJob, options: PipelineOptions) -> int:

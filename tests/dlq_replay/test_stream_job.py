@@ -132,7 +132,18 @@ def test_the_graph_has_written_labels_and_no_shuffle_before_sending(job):
 )
 def test_what_only_a_bounded_replay_can_do_is_refused(tmp_path, words, says):
     done = headrace(
-        *("dlq", "replay", SUBSCRIPTION, "--ledger", tmp_path, "--to", "original", "--execute", "--streaming", *words)
+        *(
+            "dlq",
+            "replay",
+            SUBSCRIPTION,
+            "--ledger",
+            tmp_path,
+            "--to",
+            "original",
+            "--execute",
+            "--streaming",
+            *words,
+        )
     )
     assert done.code == 2
     assert says in done.err

@@ -8,6 +8,8 @@ import os
 
 import pytest
 from fakes.cli import headrace
+from fakes.dataflow import PROJECT, REGION
+from fakes.dataflow_http import dataflow_service
 from fakes.gcs import storage_emulator
 
 from dlq_replay.store import BucketStore
@@ -21,6 +23,39 @@ if importlib.util.find_spec("gcp_storage_emulator") is None and not os.environ.g
 def bucket(tmp_path_factory):
     with storage_emulator(tmp_path_factory.mktemp("gcs")) as uri:
         yield uri
+
+
+@pytest.mark.slow
+def test_the_endless_replay_compiles_for_dataflow(bucket, pubsub):
+    topic = pubsub.topic()
+    files.write_bytes(f"{bucket}/temp/x", b"")
+    with dataflow_service() as service:
+        done = headrace(
+            *("dlq", "replay", pubsub.subscription(topic), "--ledger", f"{bucket}/dead", "--to", topic, "--execute"),
+            *(
+                "--streaming",
+                "--runner=DataflowRunner",
+                f"--project={PROJECT}",
+                f"--region={REGION}",
+                "--job_name=replay",
+            ),
+            *(f"--temp_location={bucket}/temp", f"--staging_location={bucket}/staging", "--sdk_location=container"),
+            "--sdk_container_image=europe-docker.pkg.dev/test-proj/headrace/headrace:1",
+            f"--dataflow_endpoint={service.url.replace('127.0.0.1', 'localhost')}",
+        )
+        assert done.code == 0, done.err
+        (body,) = [body for _, path, body in service.seen("POST") if path.endswith("/jobs")]
+        assert body["type"] in (2, "JOB_TYPE_STREAMING")
+        assert done.json["job_id"] in service.state.jobs
+
+
+def test_on_a_remote_runner_the_ledger_must_be_where_workers_reach_it(tmp_path):
+    done = headrace(
+        *("dlq", "replay", "projects/test-proj/subscriptions/dead", "--ledger", tmp_path, "--execute"),
+        *("--to", "projects/test-proj/topics/t", "--runner=DataflowRunner"),
+    )
+    assert done.code == 2
+    assert "must be on gs://" in done.err
 
 
 def test_a_store_in_a_bucket_reads_what_it_made(bucket):
