@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, scratch_folder
 from pipeline.commands.learning import learnt
 from pipeline.commands.prepare import Plan, prepare_run
-from pipeline.commands.submitting import submit
+from pipeline.commands.submitting import may_have_been_made, submit
 from pipeline.console import size, watching
 from pipeline.core.errors import GuardError, HeadraceError
 from pipeline.core.manifest import Manifest
@@ -51,19 +51,24 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
 
 def _start(job: BatchJob, plan: Plan, options: PipelineOptions) -> str | None:
     """Run the job here, to its end; or submit it and return its id."""
-    submitted = False
+    theirs = False  # whether the staging folder may be a submitted job's
     try:
         with scratch_folder(options, job.build.staging) as scratch:
             job = learnt(job, plan, scratch=scratch) if is_local(options) else job
             pipeline = make_pipeline(options)
             build_batch(pipeline, job, scratch=scratch)
             if not is_local(options):
-                job_id = submit(pipeline, project=options.get_all_options().get("project"))
-                submitted = True  # from here on the staging folder is the job's
-                return job_id
+                theirs = True
+                return submit(pipeline, project=options.get_all_options().get("project"))
             _run_locally(pipeline, job, plan)
+    except BaseException as error:
+        if theirs and may_have_been_made(error):
+            _LOG.warning("the job may have been made all the same; what it needs is kept in %s", job.build.staging)
+        else:
+            theirs = False
+        raise
     finally:
-        if not submitted:
+        if not theirs:
             files.delete_folder(job.build.staging)
     return None
 

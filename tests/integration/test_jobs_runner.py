@@ -104,20 +104,44 @@ def test_the_streaming_job_compiles_and_the_launcher_leaves_at_once(bucket, serv
 
 
 def test_the_batch_job_compiles(bucket, service, launch, rows):
-    files.write_bytes(f"{bucket}/in/a.jsonl", b"\n".join(rows(20)))
-    parameters = {
-        "input": f"{bucket}/in/*.jsonl",
-        "schema": f"{bucket}/schema.pbtxt",
-        "output": f"{bucket}/out",
-        "dead_letters": f"{bucket}/dead",
-        "run_id": "r",
-    }
-    done = launch("batch", parameters, name="files")
+    done = launch("batch", batch_parameters(bucket, rows), name="files")
     assert done.code == 0, done.err
     body = only_job(service)
     assert_runs_on_runner_v2(body)
     assert body["type"] in (1, "JOB_TYPE_BATCH")
     assert done.json["job_id"] in service.state.jobs
+
+
+def batch_parameters(bucket, rows) -> dict[str, str]:
+    files.write_bytes(f"{bucket}/in/a.jsonl", b"\n".join(rows(20)))
+    where = {"output": f"{bucket}/out", "dead_letters": f"{bucket}/dead", "run_id": "r"}
+    return {"input": f"{bucket}/in/*.jsonl", "schema": f"{bucket}/schema.pbtxt", **where}
+
+
+@pytest.mark.parametrize("template", ["batch", "streaming"])
+def test_the_services_launcher_gets_the_job_as_a_file(bucket, service, launch, stream, rows, template):
+    """It calls the program with --template_location, and the service makes the job from what lies there."""
+    parameters = stream if template == "streaming" else batch_parameters(bucket, rows)
+    file = f"{bucket}/staging/template_launches/{template}/job_object"
+    done = launch(template, parameters, f"--template_location={file}", name=template)
+    assert done.code == 0, done.err
+    assert json.loads(files.read_bytes(file))["name"] == template
+    assert (done.json["job_id"], service.state.jobs) == ("", {})
+    if template == "batch":
+        assert files.list_folder(f"{bucket}/out/.staging-r"), "the job needs what was planned"
+
+
+@pytest.mark.parametrize(("fault", "after", "kept"), [(503, True, True), (403, False, False)])
+def test_a_submission_whose_answer_is_lost_keeps_what_the_job_needs(
+    bucket, service, launch, rows, monkeypatch, fault, after, kept
+):
+    monkeypatch.setattr("apache_beam.utils.retry.Clock.sleep", [].append)
+    parameters = {**batch_parameters(bucket, rows), "run_id": f"lost-{fault}"}
+    service.fail(fault, "POST", after=after, times=99)
+    done = launch("batch", parameters, name=f"lost-{fault}")
+    assert (done.code, len(service.state.jobs)) == (1, int(kept)), done.err
+    assert bool(files.list_folder(f"{bucket}/out/.staging-lost-{fault}")) is kept
+    assert ("may have been made all the same" in done.err) is kept
 
 
 def test_beams_own_update_replaces_what_we_see(service, launch, stream):
