@@ -5,7 +5,7 @@ What happens when the process dies between two steps of a batch:
 - before the claim, or between claim and send: nothing was sent; the next replay sends the batch, once the claim's
   lease is over (at once if it has the same id);
 - while or after it was sent, before it was said to be done: the next replay sends the batch again. These are the only
-  duplicates that there can be: letters of one batch a lane, with the same ``dlq_id``;
+  duplicates that there can be: letters of one batch (for each sender), with the same ``dlq_id`` and ``dlq_attempt``;
 - after it was said to be done: nothing is sent again. A message of a subscription that was not acknowledged yet comes
   again, is found done, and is acknowledged.
 """

@@ -17,6 +17,7 @@ from fakes.streams import running_stream
 from dlq_replay.envelope import letter_of_message
 from dlq_replay.pull import Held, Subscription
 from dlq_replay.worker import system_clock
+from pipeline.core.archive import write_archive
 from pipeline.core.dead_letter import to_attributes
 from pipeline.core.messages import RefusedMessage, letter_of, make_message
 from pipeline.core.reasons import Reason
@@ -300,6 +301,30 @@ def test_a_drain_that_is_killed_loses_nothing(lot):
     ids = Counter(one.attributes["dlq_id"] for one in got)
     assert set(ids) == {letter(n).dlq_id for n in range(60)}
     assert sum(ids.values()) - 60 <= 20 * 8  # at most the batches that were on their way
+
+
+@pytest.mark.slow
+def test_two_replays_of_one_archive_in_two_processes_send_each_letter_once(lot):
+    folder = lot.ledger / "run=r"
+    folder.mkdir(parents=True)
+    letters = [letter(n) for n in range(400)]
+    for number in range(4):
+        with (folder / f"task-{number:05d}.avro").open("wb") as stream:
+            write_archive(stream, letters[number * 100 : (number + 1) * 100])
+    words = ["dlq", "replay", str(lot.ledger), "--to", lot.target, "--execute", "--json", "--rate=80"]
+    command = [sys.executable, "-m", "pipeline.main", *words]
+    environment = {**os.environ, **lot.pubsub.env}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    processes = [subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) for _ in range(2)]
+    said = [process.communicate(timeout=200) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    reports = [json.loads(out) for out, _ in said]
+    assert max(one["started"] for one in reports) < min(one["finished"] for one in reports), "they did not run at once"
+    counts = [one["counts"] for one in reports]
+    assert sum(one["replayed"] for one in counts) == 400
+    assert all(one["replayed"] + one["already_done"] == 400 for one in counts)
+    got = Counter(one.attributes["dlq_id"] for one in lot.pubsub.pull_all(lot.arrived, 400))
+    assert got == Counter(one.dlq_id for one in letters)
 
 
 @pytest.mark.slow
