@@ -24,8 +24,9 @@ accounts:
   headrace-operator  watches, drains, cancels; reads and replays dead letters
 
 lifecycle rules of the output bucket, by prefix (days):
-  temp/, staging/ and out/.staging-* 14, dead/ 90, old versions of objects 30. Runs (out/) are kept: training may need them again;
-  give --keep_runs_days to end them too.
+  temp/ and out/.staging-* 14, dead/ 90, old versions of objects 30. Runs (out/) are kept: training may need them
+  again; --keep_runs_days ends them too. staging/ is kept: a running stream starts its workers from it, and an update
+  compares with the launch record in it; --keep_staging_days ends it, if every stream is updated more often than that.
 
 It prints every gcloud command before it runs it; run again, it changes nothing. --print_only only prints.
 Exit codes: 0 done; 1 a command failed; 2 bad usage, or gcloud is missing.
@@ -100,11 +101,16 @@ def _pubsub(given: argparse.Namespace, *, worker: str, operator: str) -> Iterato
 
     if given.input_subscription:
         yield grant("subscriptions", given.input_subscription, worker, "roles/pubsub.subscriber")
-        yield grant("subscriptions", given.input_subscription, worker, "roles/pubsub.viewer")
+        for who in (worker, operator):  # a replay sends a letter to the topic of the subscription that it came from
+            yield grant("subscriptions", given.input_subscription, who, "roles/pubsub.viewer")
     if given.dead_letter_topic:
         yield grant("topics", given.dead_letter_topic, worker, "roles/pubsub.publisher")
+        # Before a stream starts, its launcher (which is the worker) looks whether somebody keeps what is published.
+        yield grant("topics", given.dead_letter_topic, worker, "roles/pubsub.viewer")
     if given.dead_letter_subscription:
-        yield grant("subscriptions", given.dead_letter_subscription, operator, "roles/pubsub.subscriber")
+        for who in (operator, worker):  # a replay here, a replay on Dataflow
+            yield grant("subscriptions", given.dead_letter_subscription, who, "roles/pubsub.subscriber")
+            yield grant("subscriptions", given.dead_letter_subscription, who, "roles/pubsub.viewer")
     if given.replay_topic:
         yield grant("topics", given.replay_topic, operator, "roles/pubsub.publisher")
         yield grant("topics", given.replay_topic, worker, "roles/pubsub.publisher")  # a replay on Dataflow
@@ -115,11 +121,13 @@ def _pubsub(given: argparse.Namespace, *, worker: str, operator: str) -> Iterato
         yield _on_project(given, worker, f"projects/{given.project}/roles/{TRACKING_ROLE}")
 
 
-def lifecycle(keep_runs_days: int | None) -> dict[str, list[dict[str, object]]]:
+def lifecycle(keep_runs_days: int | None, keep_staging_days: int | None) -> dict[str, list[dict[str, object]]]:
     """The bucket's rules. Ages are in days; an object is deleted by the first rule that it meets."""
-    ages = {"temp/": 14, "staging/": 14, "out/.staging-": 14, "dead/": 90}
+    ages = {"temp/": 14, "out/.staging-": 14, "dead/": 90}
     if keep_runs_days:
         ages["out/"] = keep_runs_days
+    if keep_staging_days:
+        ages["staging/"] = keep_staging_days
     rules: list[dict[str, object]] = [
         {"action": {"type": "Delete"}, "condition": {"age": age, "matchesPrefix": [prefix]}}
         for prefix, age in ages.items()
@@ -152,6 +160,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--replay_topic", metavar="NAME", help="projects/P/topics/T that replays publish to")
     parser.add_argument("--timestamp_attribute", action="store_true", help="the stream has a timestamp attribute")
     parser.add_argument("--keep_runs_days", type=int, metavar="N", help="delete what lies in out/ after so many days")
+    parser.add_argument(
+        "--keep_staging_days", type=int, metavar="N", help="delete what lies in staging/ after so many days"
+    )
     parser.add_argument("--print_only", action="store_true", help="print the commands and do nothing")
     given = parser.parse_args(argv)
     for flag, pattern, values in (
@@ -163,6 +174,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         ("dead_letter_topic", r"projects/[^/\s]+/topics/[^/\s]+", [given.dead_letter_topic]),
         ("replay_topic", r"projects/[^/\s]+/topics/[^/\s]+", [given.replay_topic]),
         ("keep_runs_days", r"[1-9][0-9]*", [given.keep_runs_days]),
+        ("keep_staging_days", r"[1-9][0-9]*", [given.keep_staging_days]),
     ):
         for value in values:
             if value is not None and not re.fullmatch(pattern, str(value)):
@@ -176,7 +188,7 @@ def main(argv: Sequence[str]) -> int:
     if not given.print_only and shutil.which("gcloud") is None:
         print("scripts/setup_cloud: gcloud must be installed and on the PATH (or use --print_only)", file=sys.stderr)
         return 2
-    rules = json.dumps(lifecycle(given.keep_runs_days), indent=2)
+    rules = json.dumps(lifecycle(given.keep_runs_days, given.keep_staging_days), indent=2)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "lifecycle.json")
         file.write_text(rules)

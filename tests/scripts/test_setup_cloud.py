@@ -69,6 +69,7 @@ def test_each_account_has_only_the_roles_it_uses():
             "logging.viewer",
             "storage.objectUser",
             "pubsub.subscriber",
+            "pubsub.viewer",
             "pubsub.publisher",
         },
     }
@@ -94,8 +95,29 @@ def test_runs_are_kept_unless_told_otherwise():
         rules = json.loads("".join(line[4:] for line in text.splitlines()[1:] if line.startswith("#")))
         return {prefix for rule in rules["rule"] for prefix in rule["condition"].get("matchesPrefix", [])}
 
-    assert prefixes() == {"temp/", "staging/", "out/.staging-", "dead/"}
+    assert prefixes() == {"temp/", "out/.staging-", "dead/"}
     assert prefixes("--keep_runs_days=400") - prefixes() == {"out/"}
+
+
+def test_staging_is_kept_unless_told_otherwise_for_streams_live_on_it():
+    assert '"staging/"' not in setup_cloud(*MINIMUM, "--print_only").out
+    assert '"staging/"' in setup_cloud(*MINIMUM, "--keep_staging_days=400", "--print_only").out
+
+
+def test_who_starts_and_replays_may_look_at_what_is_checked_beforehand():
+    """A stream's launcher runs as the worker, and looks for subscriptions of the dead-letter topic."""
+    granted = {
+        (command[4], command[command.index("--member") + 1].partition("@")[0].rpartition("-")[2])
+        for command in printed(*EVERYTHING)
+        if command[1] == "pubsub" and command[-1] == "roles/pubsub.viewer"
+    }
+    assert granted == {
+        ("projects/my-project/subscriptions/clicks", "worker"),
+        ("projects/my-project/subscriptions/clicks", "operator"),
+        ("projects/my-project/topics/dead", "worker"),
+        ("projects/my-project/subscriptions/dead", "worker"),
+        ("projects/my-project/subscriptions/dead", "operator"),
+    }
 
 
 @pytest.mark.parametrize(
