@@ -179,11 +179,11 @@ class Lane:
         if self._store.create(name, data):
             self._take_in(entry)
             return True
-        self._catch_up()
+        self.refresh()
         return False
 
-    def _catch_up(self) -> None:
-        """Take in what others have written since."""
+    def refresh(self) -> None:
+        """Take in what others have written since. Raises OSError."""
         while (data := self._store.read(self._name(self._next))) is not None:
             self._take_in(Entry.from_bytes(data, self._name(self._next)))
 
@@ -218,7 +218,7 @@ class Lane:
             printable(entry.replay, 100),
         )
         self._clock.sleep(min(_POLL_SECONDS, max(left, 0.0) + 0.001))
-        self._catch_up()
+        self.refresh()
 
     def _load(self) -> None:
         names = self._store.names(self._folder)

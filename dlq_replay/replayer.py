@@ -140,7 +140,7 @@ class Replayer:
         decided = self._decided(items)
         if not decided:
             return
-        self._pacer.wait(sum(decision.fate is Fate.REPLAY for _, decision in decided.values()))
+        self._pace(lane, decided)
         granted = lane.claim(list(decided))
         self._wanted -= len(decided) - len(granted)  # what another did meanwhile does not count towards a limit
         batch = {key: decided[key] for key in granted}
@@ -157,6 +157,13 @@ class Replayer:
         acks = [item.ack for item in items if item.ack is not None and item.key in decided]
         if acks:
             self._ports.acknowledge(acks)
+
+    def _pace(self, lane: Lane, decided: dict[Key, tuple[DeadLetter, Decision]]) -> None:
+        """Wait until the batch is due: for those letters that nobody else has sent meanwhile."""
+        if self._settings.rate is not None:
+            lane.refresh()
+            due = (decision.fate is Fate.REPLAY for key, (_, decision) in decided.items() if key not in lane)
+            self._pacer.wait(sum(due))
 
     def _decided(self, items: Sequence[_Item]) -> dict[Key, tuple[DeadLetter, Decision]]:
         """What becomes of each letter; those that stay where they are, and those that came twice, are left out."""

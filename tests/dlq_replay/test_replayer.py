@@ -219,6 +219,23 @@ def test_the_rate_holds_over_the_whole_replay(rate):
     assert clock.slept == pytest.approx((40 - last) / rate, rel=0.01)
 
 
+def test_a_rate_does_not_make_anyone_wait_for_what_another_replay_has_sent():
+    sent, files, first, second = Sent(), {}, Ticking(), Ticking()
+
+    class Interrupted(Sent):
+        def send(self, name, batch):
+            if not sent.outgoing:  # while this one is at its first batch, another does all the others
+                first_lane = int(name[5:7])
+                others = [one for one in LETTERS if lane_of(one) != first_lane]
+                replay(others, sent, files, replay_id="other", clock=first)
+            return super().send(name, batch)
+
+    slow = Interrupted()
+    tally = replay(LETTERS, slow, files, rate=1000.0, clock=second)
+    assert tally.replayed + tally.already == 40
+    assert second.slept == 0
+
+
 def test_the_rate_is_shared_by_the_senders():
     assert settings_of(rate=8.0, senders=4).sender_rate == 2.0
     assert settings_of(rate=8.0, senders=4).batch_rows == 2
