@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from pipeline import preflight
 from pipeline.apart import check_apart
 from pipeline.commands.prepare import check_redacted
 from pipeline.core.decoding import DecoderSettings
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import RefusedError, UsageError
 from pipeline.core.messages import StreamSettings
 from pipeline.core.names import MANIFEST, run_folder
 from pipeline.core.pubsub import spill_folder
@@ -35,10 +36,13 @@ _NAME = r"([A-Za-z][A-Za-z0-9._~+%-]{2,254})"
 _PUBSUB_SCHEMA = re.compile(rf"{_PROJECT}/schemas/{_NAME}(@[A-Za-z0-9-]+)?")
 
 
-def prepare_stream(arguments: Namespace, *, job_name: str | None, probe: bool = True) -> StreamJob:
+def prepare_stream(
+    arguments: Namespace, *, job_name: str | None, probe: bool = True, updating: bool = False
+) -> StreamJob:
     """Check everything that can be checked without Pub/Sub. Raises UsageError; writes and deletes only a probe.
 
     Without ``probe`` it does not even do that: whoever launches a job need not be allowed to write what it writes.
+    ``updating`` a running job, it raises RefusedError for options that the job cannot change in place.
     """
     now = preflight.utc_now()
     check_names(arguments)
@@ -69,6 +73,8 @@ def prepare_stream(arguments: Namespace, *, job_name: str | None, probe: bool = 
         feature_spec=described | {"layout": layout.describe()},
     )
     check_same_kind(windows, round(now.timestamp()))
+    if updating:
+        check_update(windows, now)
     archive = files.join(arguments.dead_letters, run_folder(run_id)) if arguments.dead_letters else ""
     spill = spill_folder(output=arguments.output, archive=archive)
     letters = LetterSettings(arguments.dead_letter_topic or "", archive, spill, arguments.max_archive_wait)
@@ -206,3 +212,25 @@ def check_same_kind(windows: WindowSettings, now: int) -> None:
                 f"{uri} was written with other features, layout or compression, by job {there.job_name!r}; give this "
                 "job another --output"
             )
+
+
+def check_update(windows: WindowSettings, now: datetime) -> None:
+    """Raise RefusedError where the newest window of the last two days was written in another way, or has another size.
+
+    What waits in the running job's state was made in that way, and would end in shards and windows of this one.
+    """
+    days = [f"{now - timedelta(days=ago):%Y%m%d}" for ago in (1, 0)]
+    found = [
+        file.uri for day in days for file in files.list_files(files.join(windows.output, f"window={day}*", MANIFEST))
+    ]
+    if not found:
+        return
+    there = WindowManifest.from_json(files.read_bytes(found[-1]), found[-1])
+    size = round((there.window.end - there.window.start).total_seconds())
+    mine = (windows.window_seconds, windows.feature_spec, windows.compression)
+    if (size, there.feature_spec, there.compression) != mine:
+        raise RefusedError(
+            f"{found[-1]} was written with another --window, layout, compression or other features: a running job "
+            f"cannot "
+            "change these in place. Drain it, and start one with another --output"
+        )

@@ -42,7 +42,8 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
         )
     if not local:
         check_remote(arguments)
-    job = prepare_stream(arguments, job_name=options.get_all_options().get("job_name"))
+    updating = bool(options.view_as(GoogleCloudOptions).update)
+    job = prepare_stream(arguments, job_name=options.get_all_options().get("job_name"), updating=updating)
     _check_pubsub(arguments, options, local=local)
     if not local:
         _submit(job, options, as_json=arguments.json)
