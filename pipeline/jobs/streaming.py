@@ -53,8 +53,9 @@ from apache_beam.typehints import typehints
 
 from pipeline.core.messages import StreamSettings
 from pipeline.transforms import names
-from pipeline.transforms.streaming import KeyMessages, MakeProcessor, ProcessMessages, make_processor
+from pipeline.transforms.streaming import MakeProcessor, ProcessMessages, make_processor
 from pipeline.transforms.streaming_buffer import Now, wall_clock
+from pipeline.transforms.streaming_keys import KeyMessages
 from pipeline.transforms.streaming_letters import (
     ArchiveLetters,
     LetterSettings,

@@ -1,4 +1,4 @@
-"""Messages in, chunks of framed records and dead letters out: the two steps of a stream that look at messages.
+"""Messages in, chunks of framed records and dead letters out: the step of a stream that looks into messages.
 
 Everything is in the global window, so that no runner ever drops anything as late. Windows are arithmetic on the event
 time of a row, and what is late is decided here, by what is known of the watermark (``core.windows.Clock``).
@@ -10,20 +10,18 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any, Protocol
 
 import apache_beam as beam
 import google_crc32c
 from apache_beam.coders import BytesCoder
-from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
-from apache_beam.transforms.window import GlobalWindow, GlobalWindows, TimestampedValue
+from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from pipeline.core.codec import count_messages, encode_chunk, encode_letter, pack_messages, unpack_messages
+from pipeline.core.codec import count_messages, encode_chunk, encode_letter, unpack_messages
 from pipeline.core.errors import HeadraceError
 from pipeline.core.event_times import rfc3339
 from pipeline.core.messages import (
@@ -32,15 +30,13 @@ from pipeline.core.messages import (
     StreamSettings,
     WindowedChunk,
     letter_of,
-    make_message,
 )
 from pipeline.core.windows import Clock
 from pipeline.transforms import files, names
 from pipeline.transforms.streaming_buffer import Buffer, Held, Limits, Now, wall_clock
+from pipeline.transforms.streaming_keys import identity_of
 from pipeline.transforms.tally import Tally
 
-_MICROSECOND = timedelta(microseconds=1)
-_PACK_BYTES = 1 << 20
 _CLOCK_FIELDS = 3
 _LAST_SECOND = GlobalWindow().max_timestamp().micros // 1_000_000
 LETTER_KEYS = 4
@@ -82,78 +78,6 @@ def make_processor(settings: StreamSettings) -> Processor:
         settings.transform, stream_schema(settings), list_folder=files.list_folder, open_file=files.open_read
     )
     return MessageProcessor(settings, transformer=transformer)
-
-
-def message_of(element: PubsubMessage, timestamp: Timestamp) -> Message:
-    """The message in an element; ``timestamp`` is the element's own."""
-    published, stamped = element.publish_time, timestamp.micros
-    return make_message(
-        element.data or b"",
-        element.attributes,
-        message_id=element.message_id or "",
-        publish_time_us=stamped if published is None else _micros(published),
-        event_time_us=stamped,
-        ordering_key=element.ordering_key or "",
-    )
-
-
-def _micros(moment: Any) -> int:
-    return int((moment - moment.__class__(1970, 1, 1, tzinfo=moment.tzinfo)) // _MICROSECOND)
-
-
-@dataclass
-class _Pack:
-    messages: list[Message] = field(default_factory=list)
-    size_bytes: int = 0
-    oldest: int = 0
-
-    def add(self, message: Message) -> None:
-        stamped = message.event_time_us
-        self.oldest = min(self.oldest, stamped) if self.messages else stamped
-        self.messages.append(message)
-        self.size_bytes += message.size_bytes
-
-    def value(self, key: int) -> tuple[int, bytes]:
-        return key, pack_messages(self.messages)
-
-
-class KeyMessages(beam.DoFn):  # type: ignore[misc]
-    """PubsubMessage -> (batch key, packed messages): those of a bundle together, since state costs by the call.
-
-    The key is a stable hash of the message's id.
-    """
-
-    def __init__(self, settings: StreamSettings) -> None:
-        self._keys = settings.batch_keys
-        self._rows = settings.max_batch_rows
-        self._tally = Tally()
-
-    def start_bundle(self) -> None:
-        """Nothing is kept from another bundle: it may have failed."""
-        self._tally.begin()
-        self._read = 0
-        self._packs: dict[int, _Pack] = {}
-
-    def process(
-        self, element: PubsubMessage, timestamp: Timestamp = beam.DoFn.TimestampParam
-    ) -> Iterator[TimestampedValue]:
-        """Add a message to its pack; give the pack out once it is large."""
-        message = message_of(element, timestamp)
-        key = google_crc32c.value(_identity(message)) % self._keys
-        pack = self._packs.setdefault(key, _Pack())
-        pack.add(message)
-        self._read += 1
-        if len(pack.messages) >= self._rows or pack.size_bytes >= _PACK_BYTES:
-            del self._packs[key]
-            yield TimestampedValue(pack.value(key), Timestamp(micros=pack.oldest))
-
-    def finish_bundle(self) -> Iterator[Any]:
-        """The rest of the packs."""
-        for key, pack in sorted(self._packs.items()):
-            yield GlobalWindows.windowed_value(pack.value(key), timestamp=Timestamp(micros=pack.oldest))
-        self._packs = {}
-        self._tally.add(names.MESSAGES_READ, self._read)
-        self._tally.done()
 
 
 class ProcessMessages(beam.DoFn):  # type: ignore[misc]
@@ -334,15 +258,8 @@ def _order(message: Message) -> tuple[int, str]:
 
 def _origin_of(messages: Sequence[Message]) -> int:
     """64 bits of a hash of the messages: the same for the same batch tried again, another for any other batch."""
-    ids = b"\n".join([_identity(message) for message in messages])
+    ids = b"\n".join([identity_of(message) for message in messages])
     return int.from_bytes(hashlib.sha256(ids).digest()[:8], "big")
-
-
-def _identity(message: Message) -> bytes:
-    """The message's id; where a runner gives none, what it holds and when it was published."""
-    if message.message_id:
-        return message.message_id.encode("utf-8", "surrogatepass")
-    return b"%d %d " % (message.publish_time_us, message.event_time_us) + message.payload
 
 
 def _clock_bytes(clock: Clock) -> bytes:
