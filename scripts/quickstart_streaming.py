@@ -131,7 +131,7 @@ def learn(work: Path, folder: Path) -> tuple[Path, Path, Path]:
 
 
 def stream(flags: Sequence[str], feed: Callable[[threading.Event], None]) -> int:
-    """Run ``headrace stream`` while ``feed`` publishes, then stop it as Ctrl-C would; its exit code."""
+    """Run ``headrace stream`` while ``feed`` publishes, then tell it to stop; its exit code."""
     words = [*flags, "--window", "10s", "--allowed_lateness", "30s", "--shards_per_window", "2"]
     print(f"$ headrace stream {' '.join(words)}", flush=True)
     command = [sys.executable, "-m", "pipeline.main", "stream", *words, "--log_format=text"]
@@ -146,7 +146,7 @@ def stream(flags: Sequence[str], feed: Callable[[threading.Event], None]) -> int
             with uninterrupted():
                 stopped.set()
                 if job.poll() is None:
-                    job.send_signal(signal.SIGINT)
+                    job.terminate()  # SIGINT is ignored by children of background jobs
                 code = job.wait()
                 feeder.join(40)
     return code
