@@ -86,6 +86,8 @@ class RowsSender:
         """A row must be one line that is not blank, so that it is read as what it is."""
         if not outgoing.payload.strip():
             return "an empty payload is no row of JSON lines"
+        if is_table_row(outgoing):
+            return TABLE_ROW
         if _holds_line_end(outgoing.payload) and not _is_object(outgoing.payload):
             return "a payload with a line end inside, and no JSON object, is no row of JSON lines"
         return ""
@@ -103,6 +105,15 @@ class RowsSender:
         files.write_bytes(files.join(self._folder, IDS_FOLDER, f"{name}.jsonl"), "".join(index).encode())
         files.write_bytes(files.join(self._folder, f"{name}.jsonl"), b"".join(rows))
         return {}
+
+
+TABLE_ROW = "a row of a CSV or TSV file is no JSON; a fix module can make a JSON object of it"
+"""Why a row of a table is neither judged nor sent where JSON is expected."""
+
+
+def is_table_row(outgoing: Outgoing) -> bool:
+    """Whether a letter is (still) a row of a CSV or TSV file."""
+    return outgoing.place.lower().endswith((".csv", ".tsv")) and not outgoing.payload.lstrip().startswith(b"{")
 
 
 def _holds_line_end(payload: bytes) -> bool:

@@ -9,10 +9,12 @@ from datetime import datetime
 from dlq_replay.dry_run import Judge
 from dlq_replay.policy import Outgoing
 from dlq_replay.selection import read_time
+from dlq_replay.senders import TABLE_ROW, is_table_row
 from pipeline import preflight
 from pipeline.commands.prepare_stream import avro_schema
 from pipeline.core.decoding import DecoderSettings
 from pipeline.core.messages import Message, StreamSettings
+from pipeline.core.reasons import Reason
 from pipeline.core.records import Fault
 from pipeline.core.schema import Schema, load_schema
 from pipeline.core.settings import InputSettings
@@ -65,7 +67,9 @@ class _Judge:
         messages = [self._message(number, outgoing) for number, outgoing in enumerate(batch)]
         processed = self._processor.process(messages, closed_before_s=_NEVER)
         faults = {refused.message.message_id: refused.faults for refused in processed.refused}
-        return [faults.get(message.message_id, ()) for message in messages]
+        found = [faults.get(message.message_id, ()) for message in messages]
+        table = (Fault(Reason.INVALID_JSON, TABLE_ROW),)
+        return [table if is_table_row(outgoing) else one for outgoing, one in zip(batch, found, strict=True)]
 
     def _message(self, number: int, outgoing: Outgoing) -> Message:
         event = read_time(dict(outgoing.attributes).get("dlq_event_time", ""))

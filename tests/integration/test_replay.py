@@ -280,6 +280,22 @@ def test_archives_of_two_folders_need_one_ledger_to_be_named(dead, row_schema, t
     assert headrace("dlq", "replay", dead.dead, other, "--ledger", dead.dead, "--json").json["already_done"] == 55
 
 
+def test_rows_of_a_table_are_named_for_what_they_are(bench, row_schema):
+    source = bench.write("rows.csv", [b"id,x,w", b"1,2.5,fir", b"x,2.5,fir"])
+    bench.good_run(source, schema=row_schema)
+    done = headrace("dlq", "replay", bench.dead, "--schema", row_schema, "--json")
+    assert "a fix module can make a JSON object of it" in done.json["failures"][0]["example"]["message"]
+    module = bench.write(
+        "fix.py",
+        b"import json\n\ndef fix(payload, attributes):\n    _, x, w = payload.decode().split(',')\n"
+        b"    return json.dumps({'id': 7, 'x': float(x), 'w': w}).encode(), attributes\n",
+    )
+    words = ("dlq", "replay", bench.dead, "--schema", row_schema, "--to_shards", bench.output, "--execute", "--json")
+    assert next(iter(headrace(*words).json["counts"]["left"])).startswith("a row of a CSV")
+    assert headrace(*words, "--fix_module", f"{module}:fix", "--replay_id", "fixed").json["counts"]["replayed"] == 1
+    assert Run(bench.output, bench.dead, "fixed").column("id") == [7]
+
+
 def test_export_from_the_command_line(dead):
     done = headrace("dlq", "export", dead.dead, "--format", "csv", "--reason", "wrong_type")
     assert done.code == 0
