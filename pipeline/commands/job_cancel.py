@@ -10,4 +10,4 @@ from pipeline.commands.job_stop import stop
 
 def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     """Cancel and wait until the job is CANCELLED; 0."""
-    return stop(arguments, state="CANCELLED", on_the_way="CANCELLING")
+    return stop(arguments, state="CANCELLED")

@@ -14,7 +14,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import HeadraceError, UsageError
 from pipeline.core.records import Json
 from pipeline.core.text import printable
 from pipeline.ops.following import Waiting
@@ -138,4 +138,19 @@ def write_record(record: LaunchRecord) -> None:
     """Write a launch record where updates look for it."""
     from pipeline.transforms import files
 
-    files.write_bytes(record.uri, record.to_json())
+    try:
+        files.write_bytes(record.uri, record.to_json())
+    except OSError as error:
+        why = printable(str(error), 1000)
+        raise HeadraceError(
+            f"cannot write the launch record {record.uri}, without which no update can compare ({why}). May "
+            f"{whoami()} write to environment.staging_location?"
+        ) from error
+
+
+def complete_record(record: LaunchRecord, job_id: str) -> None:
+    """Note the job's id in its launch record. The job is there by now: that this fails is told, and no more."""
+    try:
+        write_record(record.with_job(job_id))
+    except HeadraceError as error:
+        _LOG.warning("job %s is launched; its id is not in its launch record: %s", job_id, error)

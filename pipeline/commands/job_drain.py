@@ -10,4 +10,4 @@ from pipeline.commands.job_stop import stop
 
 def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     """Drain and wait until the job is DRAINED; 0."""
-    return stop(arguments, state="DRAINED", on_the_way="DRAINING")
+    return stop(arguments, state="DRAINED")

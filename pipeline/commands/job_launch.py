@@ -38,7 +38,7 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     common.write_record(record)
     waiting = common.waiting_of(arguments)
     job = launch_once(port, request, waiting=waiting, say=common.say)
-    common.write_record(record.with_job(job.id))
+    common.complete_record(record, job.id)
     if not arguments.no_wait:
         job = wait_until_running(port, job, waiting=waiting, say=common.say)
     _print(job, record, as_json=arguments.json)

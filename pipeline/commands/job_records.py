@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.core.errors import UsageError
 from pipeline.ops.launch_record import LaunchRecord, find_record
 from pipeline.ops.port.api import Dataflow, Job
 from pipeline.ops.requests import LAUNCH_LABEL
@@ -20,6 +21,11 @@ def record_of(port: Dataflow, job: Job, folders: list[str]) -> LaunchRecord | No
     if found is None:
         staging = port.job(job.id, details=True).staging_location
         found = find_record(files.read_bytes, _with_parents(staging), job_name=job.name, launch_id=launch_id)
+    if found is not None and (found.spec.project, found.spec.region) != (port.project, port.region):
+        raise UsageError(
+            f"{found.uri} is of a job in project {found.spec.project}, region {found.spec.region}, not of {job.id}: "
+            "it was copied or changed"
+        )
     return found
 
 

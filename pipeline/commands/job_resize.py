@@ -34,7 +34,11 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
             f"job {old.id} has no launch record, so that its template and parameters are not known. Give "
             "--staging_location, or change machine_type in its launch spec and use 'headrace job update --force'"
         )
-    running = "" if record.spec.environment.get("machine_type") else port.job(old.id, details=True).machine_type
+    details = port.job(old.id, details=True)
+    running = "" if record.spec.environment.get("machine_type") else details.machine_type
+    for name, value in sorted(details.in_flight.items()):
+        common.say(f"{name}={value:g} was set in flight; the replacement has it too, unless another is given here")
+    wish = wish.keeping(details.in_flight)
     resize = plan_resize(record.spec, wish, running_machine=running, force=arguments.force)
     _refuse_other_code(record, force=arguments.force)
     plan = UpdatePlan(old, resize.spec, "in_place", None, common.new_id(now))

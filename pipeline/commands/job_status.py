@@ -34,7 +34,7 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     else:
         lines = common.job_lines(job)
         lines += [("machine type", job.machine_type)] if job.machine_type else []
-        lines += [(name, f"{value:,.0f}") for name, value in sorted(metrics.items()) if len(name) < 40]
+        lines += [(printable(name, 40), f"{value:,.0f}") for name, value in sorted(metrics.items()) if len(name) < 40]
         lines += [(one.importance, f"{one.time:%H:%M:%S}  {printable(one.text, _TEXT)}") for one in messages]
         common.print_lines(lines)
     return 1 if job.state == "FAILED" else 0

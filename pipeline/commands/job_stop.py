@@ -7,11 +7,12 @@ from argparse import Namespace
 from pipeline.commands import job_common as common
 from pipeline.core.errors import HeadraceError, RefusedError
 from pipeline.ops.following import Follower
-from pipeline.ops.port.api import ApiError, Dataflow, Job
+from pipeline.ops.port.api import Job
+from pipeline.ops.stopping import ON_THE_WAY, ask_to_stop
 from pipeline.ops.targets import find_job
 
 
-def stop(arguments: Namespace, *, state: str, on_the_way: str) -> int:
+def stop(arguments: Namespace, *, state: str) -> int:
     """Ask the job for a final ``state`` (DRAINED, CANCELLED) and wait for it; 0. Raises RefusedError, HeadraceError."""
     target = common.target_of(arguments)
     port = common.port_of(arguments, target.project, target.region)
@@ -20,8 +21,8 @@ def stop(arguments: Namespace, *, state: str, on_the_way: str) -> int:
     _refuse(job, verb=verb, state=state)
     if arguments.dry_run:
         return _print_plan(job, verb, state, as_json=arguments.json)
-    if job.state not in (state, on_the_way):
-        job = _ask(port, job, state, on_the_way)
+    if job.state not in (state, ON_THE_WAY[state]):
+        job = ask_to_stop(port, job.id, state)
     if not arguments.no_wait:
         job = Follower(port, common.waiting_of(arguments), common.say).until(job.id, ())
         if job.state != state:
@@ -31,17 +32,6 @@ def stop(arguments: Namespace, *, state: str, on_the_way: str) -> int:
     else:
         common.print_lines(common.job_lines(job))
     return 0
-
-
-def _ask(port: Dataflow, job: Job, state: str, on_the_way: str) -> Job:
-    """Asking twice is harmless: where an answer was lost, the job is on its way already."""
-    try:
-        return port.request_state(job.id, state)
-    except ApiError as error:
-        now = port.job(job.id)
-        if now.state in (state, on_the_way):
-            return now
-        raise error
 
 
 def _refuse(job: Job, *, verb: str, state: str) -> None:

@@ -17,7 +17,7 @@ from pipeline.ops.launch_record import LaunchRecord, Provenance
 from pipeline.ops.launch_spec import LaunchSpec
 from pipeline.ops.mapping import load_name_mapping, parse_mapping
 from pipeline.ops.port.api import Dataflow, Job
-from pipeline.ops.requests import launch_request
+from pipeline.ops.requests import check_name, launch_request
 from pipeline.ops.resizing import refuse_less_memory
 from pipeline.ops.targets import replaceable
 from pipeline.ops.updating import UpdatePlan, carry_out, parallel_name, refuse_incompatible
@@ -73,7 +73,7 @@ def _verdict(
     if not arguments.accept_less_memory:
         refuse_less_memory(record.spec, spec)
     before = Side(record.provenance.graph, old.region, record.spec.streaming_engine)
-    version = spec.parameters.get("update_compatibility_version", "")
+    version = spec.pipeline_option("update_compatibility_version") or ""
     after = Side(provenance.graph, spec.region, spec.streaming_engine, version)
     verdict = compare(before, after, mapping=spec.update.transform_name_mapping, known=load_name_mapping())
     if verdict.proposal and arguments.accept_mapping:
@@ -98,7 +98,7 @@ def finish(
 ) -> int:
     """Print the plan, or carry it out and print what became of it; 0."""
     if arguments.dry_run:
-        port.validate(launch_request(replace(plan.spec, job_name=f"{plan.spec.job_name}-check"), launch_id="check"))
+        port.validate(launch_request(replace(plan.spec, job_name=check_name(plan.spec.job_name)), launch_id="check"))
         _print_plan(plan, record, extra, as_json=arguments.json)
         return 0
 
@@ -107,7 +107,7 @@ def finish(
 
     waiting = common.waiting_of(arguments)
     job = carry_out(port, plan, waiting=waiting, say=common.say, before_launch=write)
-    common.write_record(record.with_job(job.id))
+    common.complete_record(record, job.id)
     old = port.job(plan.old.id)
     if arguments.json:
         common.print_json({**_plan_json(plan, extra), "job": job.as_json(), "old_job": old.as_json(), **_where(record)})

@@ -41,6 +41,11 @@ class Fields:
             return value
         self._refuse(key, value, "an integer of at least 0")
 
+    def switch(self, key: str) -> bool:
+        """True or false."""
+        value = self.value.get(key)
+        return value if isinstance(value, bool) else self._refuse(key, value, "true or false")
+
     def number(self, key: str) -> float:
         """A number that a float can hold."""
         value = self.value.get(key)

@@ -200,7 +200,11 @@ def _cautions(old: Side, new: Side, whole: Mapping[str, str]) -> Iterator[Reason
     before, after = old.steps, new.steps
     was, will = old.graph["sdk"], new.graph["sdk"]
     if _version(will) > _version(was) and not new.update_compatibility_version:
-        yield Reason(JOB, f"Beam goes from {was} to {will}: set the parameter update_compatibility_version to {was}")
+        yield Reason(
+            JOB,
+            f"Beam goes from {was} to {will}: put update_compatibility_version={was} into the launch spec's "
+            "environment.additional_pipeline_options",
+        )
     for name, step in sorted(before.items()):
         other = after.get(mapped(name, whole))
         if other and step["windowing"] != other["windowing"] and _window_kind(step) == _window_kind(other):

@@ -21,8 +21,8 @@ from google.protobuf import text_format, wrappers_pb2
 from google.protobuf.message import DecodeError
 
 from pipeline.core.records import Json
+from pipeline.ops.launch_record import GRAPH_FORMAT
 
-FORMAT = 1
 _PARDO = "beam:transform:pardo:v1"
 _GROUPS = (
     "beam:transform:group_by_key:v1",
@@ -47,7 +47,7 @@ def snapshot(pipeline_proto: Any) -> Json:
     """
     graph = _Graph(pipeline_proto.components)
     return {
-        "format": FORMAT,
+        "format": GRAPH_FORMAT,
         "sdk": _sdk_version(pipeline_proto.components.environments.values()),
         "steps": sorted(graph.steps(), key=_by_name),
     }

@@ -9,9 +9,12 @@ from datetime import datetime
 from pipeline.core.errors import UsageError
 from pipeline.core.json_fields import Fields, dump_json, load_json
 from pipeline.core.records import Json
+from pipeline.core.text import printable
 from pipeline.ops.launch_spec import LaunchSpec, spec_of_json
 
 FORMAT = 1
+GRAPH_FORMAT = 1
+"""Of ``graph.snapshot``, whose module loads Beam."""
 _FOLDER = "headrace-launches"
 
 
@@ -83,24 +86,19 @@ def from_json(data: bytes, where: str) -> LaunchRecord:
     if fields.count("format") != FORMAT:
         raise UsageError(f"{where}: format {fields.count('format')}; this program reads {FORMAT}. Update the program")
     code, spec = fields.object("code"), fields.object("spec")
-    for name in ("template", "project", "region", "job_name", "pipeline"):
-        spec.text(name)
-    for name in ("parameters", "environment"):
-        spec.json(name)
-    spec.object("environment").text("staging_location")
     provenance = Provenance(
         version=code.text("version"),
         commit=code.optional_text("commit"),
         image=code.text("image"),
         image_digest=code.optional_text("image_digest"),
-        graph=_graph(fields),
+        graph=_graph(fields, where),
         schema_fingerprint=fields.optional_text("schema_fingerprint"),
         transform_fingerprint=fields.optional_text("transform_fingerprint"),
     )
     return LaunchRecord(
         launch_id=fields.text("launch_id"),
         action=fields.text("action"),
-        spec=spec_of_json(spec.value),
+        spec=spec_of_json(spec.value, f"{where}: spec"),
         request=fields.json("request"),
         provenance=provenance,
         launched_by=fields.text("launched_by"),
@@ -110,14 +108,18 @@ def from_json(data: bytes, where: str) -> LaunchRecord:
     )
 
 
-def _graph(fields: Fields) -> Json | None:
+def _graph(fields: Fields, where: str) -> Json | None:
     if fields.value.get("graph") is None:
         return None
     graph = fields.object("graph")
+    if graph.count("format") != GRAPH_FORMAT:
+        raise UsageError(f"{where}: its graph has format {graph.count('format')}; this program reads {GRAPH_FORMAT}")
     graph.text("sdk")
     for step in graph.objects("steps"):
         for name in ("name", "urn", "windowing"):
             step.text(name)
+        for name in ("stateful", "source"):
+            step.switch(name)
         for name in ("inputs", "outputs", "side_inputs", "states", "timers"):
             for key in step.object(name).value:
                 step.object(name).text(key)
@@ -137,11 +139,21 @@ def new_launch_id(now: datetime, random_hex: str) -> str:
 def find_record(
     read: Callable[[str], bytes], folders: list[str], *, job_name: str, launch_id: str
 ) -> LaunchRecord | None:
-    """The record of a launch in the first of ``folders`` (staging locations) that has it; None where none has."""
+    """The record of a launch in the first of ``folders`` (staging locations) that has it; None where none has.
+
+    Raises UsageError for a damaged record, and for one that is another launch's.
+    """
     for folder in folders:
         uri = record_uri(folder, job_name, launch_id)
         try:
-            return from_json(read(uri), uri)
+            data = read(uri)
         except FileNotFoundError:
             continue
+        record = from_json(data, uri)
+        if (record.launch_id, record.spec.job_name) != (launch_id, job_name):
+            raise UsageError(
+                f"{uri} is the record of launch {printable(record.launch_id, 80)} of job {record.spec.job_name}, "
+                f"not of {job_name}: it was copied or changed"
+            )
+        return record
     return None

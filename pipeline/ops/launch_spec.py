@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from pipeline.core.errors import UsageError
 from pipeline.core.records import Json
 from pipeline.features.yaml_lines import Document, Path, read_yaml
 
@@ -44,6 +45,10 @@ _LABELS = "additional_user_labels"
 ENVIRONMENT = (*_TEXTS, *_COUNTS, *_SWITCHES, *_LISTS, *_CHOICES, _LABELS)
 _LABEL_KEY, _LABEL_VALUE = re.compile(r"[a-z][-_a-z0-9]{0,62}"), re.compile(r"[-_a-z0-9]{0,63}")
 OUR_LABELS = ("headrace_launch",)
+MAX_NAME = 1023
+"""Characters of a job's name."""
+
+_MAX_TEXT = 1_000_000
 _KEYS = (*_NAMES, "pipeline", "parameters", "environment", "update")
 _MAX_MINUTES = 7 * 24 * 60
 
@@ -81,6 +86,14 @@ class LaunchSpec:
         """Whether the job uses Streaming Engine: Python streaming jobs do unless told otherwise."""
         return bool(self.environment.get("enable_streaming_engine", True))
 
+    def pipeline_option(self, name: str) -> str | None:
+        """The value of one of Beam's options: a parameter, or the last of ``additional_pipeline_options``."""
+        pairs = (
+            one.removeprefix("--").partition("=") for one in self.environment.get("additional_pipeline_options", ())
+        )
+        given = [value for key, _, value in pairs if key == name]
+        return given[-1] if given else self.parameters.get(name)
+
     def with_environment(self, **changes: Any) -> LaunchSpec:
         """This spec with other values in its environment; None takes one out."""
         merged = {**self.environment, **changes}
@@ -97,8 +110,26 @@ class LaunchSpec:
 
 def read_spec(text: str, where: str) -> LaunchSpec:
     """Read a launch spec strictly. Raises UsageError that begins with ``where:line`` for anything out of place."""
+    if len(text) > _MAX_TEXT:
+        raise UsageError(f"{where} has {len(text):,} characters: this is no launch spec")
     document = read_yaml(text, where)
+    raw = yaml.compose(text, Loader=yaml.BaseLoader)
     top = _mapping(document, (), document.value, _KEYS)
+    spec = _spec(document, top, _parameters(document, top.get("parameters"), raw))
+    return replace(spec, update=_update(document, top.get("update")))
+
+
+def spec_of_json(value: Json, where: str) -> LaunchSpec:
+    """The spec in a launch record, read as strictly as one that a person wrote. Raises UsageError."""
+    document = Document(where, value)
+    parameters = _mapping(document, ("parameters",), value.get("parameters"), None)
+    for name, text in parameters.items():
+        if not isinstance(text, str):
+            document.fail(("parameters", name), f"parameter {name!r} must be a text")
+    return _spec(document, _mapping(document, (), value, _KEYS), parameters)
+
+
+def _spec(document: Document, top: Mapping[str, Any], parameters: Mapping[str, str]) -> LaunchSpec:
     for name in _NAMES:
         if name not in top:
             document.fail((), f"'{name}' is missing; a launch spec needs {', '.join(_NAMES)}")
@@ -106,33 +137,9 @@ def read_spec(text: str, where: str) -> LaunchSpec:
     pipeline = top.get("pipeline", "streaming")
     if pipeline not in PIPELINES:
         document.fail(("pipeline",), f"'pipeline' must be one of {', '.join(PIPELINES)}")
-    raw = yaml.compose(text, Loader=yaml.BaseLoader)
-    parameters = _parameters(document, top.get("parameters"), raw)
+    named = {name: top[name] for name in _NAMES}
     environment = _environment(document, top.get("environment"))
-    update = _update(document, top.get("update"))
-    return LaunchSpec(
-        template=top["template"],
-        project=top["project"],
-        region=top["region"],
-        job_name=top["job_name"],
-        pipeline=pipeline,
-        parameters=parameters,
-        environment=environment,
-        update=update,
-    )
-
-
-def spec_of_json(value: Json) -> LaunchSpec:
-    """The spec in a launch record."""
-    return LaunchSpec(
-        template=str(value["template"]),
-        project=str(value["project"]),
-        region=str(value["region"]),
-        job_name=str(value["job_name"]),
-        pipeline=str(value["pipeline"]),
-        parameters=dict(value["parameters"]),
-        environment=dict(value["environment"]),
-    )
+    return LaunchSpec(**named, pipeline=pipeline, parameters=parameters, environment=environment)
 
 
 def _mapping(document: Document, path: Path, value: Any, keys: tuple[str, ...] | None) -> dict[str, Any]:
@@ -199,7 +206,7 @@ def _environment_value(document: Document, path: Path, value: Any) -> Any:
     name = str(path[-1])
     if name in _CHOICES:
         choices = _CHOICES[name]
-        if value in choices:
+        if isinstance(value, str) and value in choices:
             return choices[value]
         if value in choices.values():
             return value
@@ -252,6 +259,6 @@ def _update(document: Document, value: Any) -> UpdateSettings:
     if not isinstance(minutes, int) or isinstance(minutes, bool) or not 1 <= minutes <= _MAX_MINUTES:
         document.fail(("update", "parallel_minutes"), f"'update.parallel_minutes' must be 1 to {_MAX_MINUTES}")
     name = given.get("new_job_name", "")
-    if name:
+    if name != "":
         _match(document, ("update", "new_job_name"), name, *_NAMES["job_name"])
     return UpdateSettings(strategy, dict(mapping), minutes, name)

@@ -32,23 +32,30 @@ def launch_once(port: Dataflow, request: Json, *, waiting: Waiting, say: Say) ->
     body = request["launchParameter"]
     name, launch_id = body["jobName"], body["environment"]["additionalUserLabels"][LAUNCH_LABEL]
     attempts = 1 if body.get("update") else _LAUNCHES
-    for _ in range(attempts):
-        try:
-            return port.launch(request)
-        except ApiError as error:
-            if error.code == 409:
-                return _ours_or_refused(port, name, launch_id, error)
-            if error.carried_out is not None:
-                raise
-            say(f"{error}. The job may have been launched all the same; looking for it")
-            found = _look_for(port, name, launch_id, waiting)
-            if found is not None:
-                say(f"found it: job {found.id}")
-                return found
-            failure = error
+    look = f"'headrace job list --project {port.project} --region {port.region}' before you try again"
+    try:
+        for _ in range(attempts):
+            try:
+                return port.launch(request)
+            except ApiError as error:
+                if error.code == 409:
+                    return _ours_or_refused(port, name, launch_id, error)
+                if error.carried_out is not None:
+                    raise
+                say(f"{error}. The job may have been launched all the same; looking for it")
+                found = _look_for(port, name, launch_id, waiting)
+                if found is not None:
+                    say(f"found it: job {found.id}")
+                    return found
+                failure = error
+    except KeyboardInterrupt:
+        say(
+            f"interrupted in the middle of the launch: job {name} ({LAUNCH_LABEL}={launch_id}) may come all the same. "
+            f"Look with {look}"
+        )
+        raise
     raise HeadraceError(
-        f"{failure}. No job with label {LAUNCH_LABEL}={launch_id} has shown up; it may still come. Look with "
-        f"'headrace job list --project {port.project} --region {port.region}' before you try again"
+        f"{failure}. No job with label {LAUNCH_LABEL}={launch_id} has shown up; it may still come. Look with {look}"
     )
 
 

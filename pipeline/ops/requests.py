@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pipeline.core.records import Json
-from pipeline.ops.launch_spec import LaunchSpec
+from pipeline.ops.launch_spec import MAX_NAME, LaunchSpec
 
 LAUNCH_LABEL = "headrace_launch"
 VALIDATE_GRAPH = "graph_validate_only"
@@ -43,6 +43,21 @@ def launch_request(
         if mapping:
             body["transformNameMappings"] = dict(mapping)
     return {"launchParameter": body}
+
+
+def renamed(request: Json, name: str) -> Json:
+    """The request for a job of another name."""
+    return {**request, "launchParameter": {**request["launchParameter"], "jobName": name}}
+
+
+def with_suffix(name: str, suffix: str) -> str:
+    """A job name that ends with ``suffix``, cut so that it is as short as the service wants names."""
+    return name[: MAX_NAME - len(suffix)] + suffix
+
+
+def check_name(name: str) -> str:
+    """The name under which a launch is checked while the job itself runs: the service refuses names that are active."""
+    return with_suffix(name, "-check")
 
 
 def parallel_options(job_id: str, *, minutes: int) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from pipeline.core.errors import RefusedError, UsageError
 from pipeline.core.records import Json
@@ -39,6 +39,16 @@ class Wish:
             "worker_utilization_hint": self.utilization,
         }
         return {name: value for name, value in given.items() if value is not None}
+
+    def keeping(self, in_flight: Mapping[str, float]) -> Wish:
+        """The wish, and beside it what was changed in flight: a replacement starts from its launch, without that."""
+        low, high = in_flight.get("min_num_workers"), in_flight.get("max_num_workers")
+        return replace(
+            self,
+            min_workers=self.min_workers or (int(low) if low else None),
+            max_workers=self.max_workers or (int(high) if high else None),
+            utilization=self.utilization or in_flight.get("worker_utilization_hint") or None,
+        )
 
 
 @dataclass(frozen=True)

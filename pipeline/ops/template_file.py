@@ -48,15 +48,18 @@ class TemplateFile:
 
 
 def _mismatch(name: str, value: str, parameter: Json) -> list[str]:
-    patterns = parameter.get("regexes", [])
-    if value and patterns and not all(_fits(pattern, value) for pattern in patterns):
-        return [f"parameter {name!r} is {value[:100]!r}, which does not match {patterns[0]}"]
+    patterns = parameter.get("regexes")
+    if value and isinstance(patterns, list) and not all(_fits(pattern, value) for pattern in patterns):
+        return [f"parameter {name!r} is {value[:100]!r}, which does not match {' and '.join(map(str, patterns))}"]
     return []
 
 
 def _fits(pattern: Any, value: str) -> bool:
+    """As the service matches: its ``$`` is the very end, Python's also stands before a last line end."""
+    text = str(pattern)
+    ends = text.endswith("$") and not text.endswith("\\$")
     try:
-        return re.search(str(pattern), value) is not None
+        return re.search(f"{text[:-1]}\\Z" if ends else text, value) is not None
     except re.error:  # the service's dialect; it will judge
         return True
 

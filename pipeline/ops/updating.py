@@ -7,6 +7,7 @@ drain: the old job finishes what it holds; then the new one is launched under th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -17,8 +18,16 @@ from pipeline.ops.compatibility import Verdict
 from pipeline.ops.following import Follower, Say, Waiting, errors_of, says_valid
 from pipeline.ops.launch_spec import LaunchSpec
 from pipeline.ops.launching import launch_once, refuse_clash, wait_until_running
-from pipeline.ops.port.api import RUNNING, Dataflow, Job
-from pipeline.ops.requests import VALIDATE_GRAPH, launch_request, parallel_options
+from pipeline.ops.port.api import RUNNING, ApiError, Dataflow, Job
+from pipeline.ops.requests import (
+    VALIDATE_GRAPH,
+    check_name,
+    launch_request,
+    parallel_options,
+    renamed,
+    with_suffix,
+)
+from pipeline.ops.stopping import ask_to_stop
 
 Before = Callable[[], None]
 
@@ -88,8 +97,8 @@ def refuse_incompatible(verdict: Verdict, *, old: Job, force: bool) -> None:
 
 def parallel_name(name: str) -> str:
     """The name of a job that runs beside ``name``: ``x`` to ``x-p2``, ``x-p2`` to ``x-p3``."""
-    base, dash, number = name.rpartition("-p")
-    return f"{base}-p{int(number) + 1}" if dash and number.isdigit() else f"{name}-p2"
+    found = re.fullmatch(r"(.+)-p([0-9]{1,9})", name)
+    return with_suffix(found[1], f"-p{int(found[2]) + 1}") if found else with_suffix(name, "-p2")
 
 
 def carry_out(port: Dataflow, plan: UpdatePlan, *, waiting: Waiting, say: Say, before_launch: Before) -> Job:
@@ -103,13 +112,29 @@ def carry_out(port: Dataflow, plan: UpdatePlan, *, waiting: Waiting, say: Say, b
     if plan.strategy == "parallel":
         refuse_clash(port, plan.spec.job_name)
         before_launch()
+        _refuse_changed(port, plan.old)
         job = launch_once(port, plan.request, waiting=waiting, say=say)
         return wait_until_running(port, job, waiting=waiting, say=say)
     assert plan.validation is not None  # in place
     _validate_graph(port, plan, plan.validation, waiting, say)
     before_launch()
+    _refuse_changed(port, plan.old)
     job = launch_once(port, plan.request, waiting=waiting, say=say)
     return _follow_both(port, plan, job, waiting, say)
+
+
+def _refuse_changed(port: Dataflow, old: Job) -> None:
+    """Raise RefusedError where the job is not any more what the plan was made for: minutes may have passed since.
+
+    An update replaces whatever runs under the name, which may by now be another operator's replacement.
+    """
+    now = port.job(old.id)
+    if now.state != RUNNING:
+        follower = f" by {now.replaced_by}" if now.replaced_by else ""
+        raise RefusedError(
+            f"job {old.id} was RUNNING when this was planned and is {now.state}{follower} now: somebody else changes "
+            "it too. Nothing was launched; look at it and try again"
+        )
 
 
 def _validate_graph(port: Dataflow, plan: UpdatePlan, request: Json, waiting: Waiting, say: Say) -> None:
@@ -128,31 +153,58 @@ def _follow_both(port: Dataflow, plan: UpdatePlan, job: Job, waiting: Waiting, s
     old = follower.until(plan.old.id, ())
     if old.state != "UPDATED":
         raise HeadraceError(f"job {job.id} is running, but the old job {old.id} ended as {old.state}, not as UPDATED")
+    if old.replaced_by and old.replaced_by != job.id:
+        raise HeadraceError(
+            f"job {job.id} is running, but the old job {old.id} was replaced by {old.replaced_by}: somebody else has "
+            "updated it at the same time, and which of the two graphs runs on is for you to see"
+        )
     return after
 
 
 def _refused(port: Dataflow, plan: UpdatePlan, job: Job, what: str) -> NoReturn:
     """Raise RefusedError with the service's reasons and the state of the old job, which is looked up, not assumed."""
-    old = port.job(plan.old.id)
-    still = "still runs, unchanged" if old.state == RUNNING else f"is {old.state}"
+    try:
+        old = port.job(plan.old.id)
+        still = "still runs, unchanged" if old.state == RUNNING else f"is {old.state}"
+    except ApiError as error:
+        still = f"is in an unknown state ({error})"
     said = errors_of(port, job.id) or [f"it says nothing more; the replacement {job.id} ended as {job.state}"]
-    raise RefusedError("\n  ".join([f"{what}; the old job {old.id} {still}. The service says:", *said]))
+    raise RefusedError("\n  ".join([f"{what}; the old job {plan.old.id} {still}. The service says:", *said]))
 
 
 def _drain_then_launch(port: Dataflow, plan: UpdatePlan, waiting: Waiting, say: Say, before_launch: Before) -> Job:
-    """What can be checked is checked before the old job is stopped."""
-    check = {"launchParameter": {**plan.request["launchParameter"], "jobName": f"{plan.spec.job_name}-check"}}
-    port.validate(check)
-    port.request_state(plan.old.id, "DRAINED")
-    old = Follower(port, waiting, say).until(plan.old.id, ())
-    if old.state != "DRAINED":
-        raise HeadraceError(f"job {old.id} ended as {old.state}, not as DRAINED; the new job was not launched")
+    """What can fail beforehand fails before the old job is stopped: the check of the launch, the record's writing."""
+    port.validate(renamed(plan.request, check_name(plan.spec.job_name)))
     before_launch()
+    _drain(port, plan.old, waiting, say)
     try:
         job = launch_once(port, plan.request, waiting=waiting, say=say)
         return wait_until_running(port, job, waiting=waiting, say=say)
     except HeadraceError as error:
-        raise HeadraceError(
-            f"{error}\nThe old job {old.id} is DRAINED: nothing runs under the name {plan.spec.job_name} now. "
-            "When this is repaired, start it with: headrace job launch"
-        ) from error
+        kind = RefusedError if isinstance(error, RefusedError) else HeadraceError
+        raise kind(f"{error}\nThe old job {plan.old.id} is DRAINED; {_who_runs(port, plan.spec.job_name)}") from error
+
+
+def _drain(port: Dataflow, old: Job, waiting: Waiting, say: Say) -> None:
+    then = f"the new job was not launched; when {old.id} is DRAINED, start it with: headrace job launch"
+    try:
+        ask_to_stop(port, old.id, "DRAINED")
+        ended = Follower(port, waiting, say).until(old.id, ())
+    except KeyboardInterrupt:
+        say(then)
+        raise
+    except HeadraceError as error:
+        raise HeadraceError(f"{error}\n{then}") from error
+    if ended.state != "DRAINED":
+        raise HeadraceError(f"job {old.id} ended as {ended.state}, not as DRAINED; the new job was not launched")
+
+
+def _who_runs(port: Dataflow, name: str) -> str:
+    """What has become of the name after a failed launch: looked up, not assumed."""
+    try:
+        active = port.jobs(name=name, active=True)
+    except ApiError as error:
+        return f"whether anything runs under the name {name} is not known ({error})"
+    if active:
+        return f"under the name {name} job {active[0].id} is {active[0].state} now"
+    return f"nothing runs under the name {name} now. When this is repaired, start it with: headrace job launch"

@@ -176,7 +176,7 @@ def test_another_region_engine_or_older_beam_is_refused():
 def test_a_newer_beam_asks_for_the_compatibility_version():
     old = Side(graph(*streaming(), sdk="2.77.0"))
     verdict = compare(old, Side(graph(*streaming(), sdk="2.100.0")))
-    assert "set the parameter update_compatibility_version to 2.77.0" in str(verdict.cautions[0])
+    assert "put update_compatibility_version=2.77.0 into" in str(verdict.cautions[0])
     new = Side(graph(*streaming(), sdk="2.100.0"), update_compatibility_version="2.77.0")
     assert not compare(old, new).cautions
 

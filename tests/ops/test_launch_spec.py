@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import datetime, timezone
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import UsageError
 from pipeline.ops.launch_record import LaunchRecord, Provenance, find_record, from_json, new_launch_id
-from pipeline.ops.launch_spec import LaunchSpec, read_spec
-from pipeline.ops.requests import launch_request
+from pipeline.ops.launch_spec import MAX_NAME, LaunchSpec, read_spec
+from pipeline.ops.requests import check_name, launch_request
 from pipeline.ops.template_file import read_template
+from pipeline.ops.updating import parallel_name
 
 GOOD = """\
 # A streaming job.
@@ -41,6 +43,7 @@ update:
   strategy: drain
   transform_name_mapping: {Old/Step: New}
 """
+START = GOOD[: GOOD.index("environment:")]
 
 
 def test_a_spec_is_read():
@@ -124,6 +127,9 @@ def test_law_parameters_are_the_texts_that_were_written(parameters):
     assert launch_request(spec, launch_id="l")["launchParameter"]["parameters"] == parameters
 
 
+NO_SWITCHES = {"name": "a", "urn": "u", "windowing": "w"}
+
+
 def record(spec: LaunchSpec) -> LaunchRecord:
     provenance = Provenance("0.1.0", "abc", "image@sha256:1", "sha256:1", graph(*streaming()), "f" * 64, None)
     request = launch_request(spec, launch_id="l1")
@@ -143,8 +149,11 @@ def test_a_record_comes_back_as_it_was():
     ("change", "said"),
     [
         ({"format": 2}, "format 2; this program reads 1"),
-        ({"spec": {}}, r"r\.json: spec\.template: expected a string"),
-        ({"graph": {"sdk": "1", "steps": [{"name": "a"}]}}, r"steps\[0\]\.urn: expected a string"),
+        ({"spec": {}}, r"r\.json: spec:1: 'template' is missing"),
+        ({"graph": {"sdk": "1", "steps": []}}, r"graph\.format: expected an integer"),
+        ({"graph": {"format": 2, "sdk": "1", "steps": []}}, r"its graph has format 2; this program reads 1"),
+        ({"graph": {"format": 1, "sdk": "1", "steps": [{"name": "a"}]}}, r"steps\[0\]\.urn: expected a string"),
+        ({"graph": {"format": 1, "sdk": "1", "steps": [NO_SWITCHES]}}, r"steps\[0\]\.stateful: expected true or false"),
         ({"code": {"version": 1}}, r"code\.version: expected a string"),
     ],
 )
@@ -152,6 +161,70 @@ def test_a_damaged_record_is_named(change, said):
     value = json.loads(record(read_spec(GOOD, "launch.yaml")).to_json()) | change
     with pytest.raises(UsageError, match=said):
         from_json(json.dumps(value).encode(), "r.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"template": "/etc/passwd"}, "'template' must be gs://"),
+        ({"template": 1}, "'template' must be gs://"),
+        ({"pipeline": "other"}, "'pipeline' must be one of"),
+        ({"parameters": {"rate": 1}}, "parameter 'rate' must be a text"),
+        ({"parameters": []}, "'parameters' must hold names and values"),
+        ({"environment": {"staging_location": "gs://b1b/s", "machine_type": 4}}, "machine_type' must be a text"),
+        ({"environment": {"staging_location": "gs://b1b/s", "additional_experiments": "x"}}, "must be a list of texts"),
+        ({"environment": {}}, "staging_location' is missing"),
+        ({"surprise": 1}, "unknown key 'surprise'"),
+    ],
+)
+def test_the_spec_of_a_record_that_was_tampered_with_is_refused(change, said):
+    value = json.loads(record(read_spec(GOOD, "launch.yaml")).to_json())
+    value["spec"] |= change
+    with pytest.raises(UsageError, match=said):
+        from_json(json.dumps(value).encode(), "r.json")
+
+
+@pytest.mark.parametrize("change", [{"launch_id": "l2"}, {"spec": {"job_name": "payments"}}])
+def test_a_record_that_is_another_launchs_is_refused(change):
+    value = json.loads(record(read_spec(GOOD, "launch.yaml")).to_json())
+    value |= {**change, "spec": value["spec"] | change.get("spec", {})}
+    with pytest.raises(UsageError, match="it was copied or changed"):
+        find_record(lambda _: json.dumps(value).encode(), ["gs://b1b/s"], job_name="flights", launch_id="l1")
+
+
+@pytest.mark.parametrize("value", ["[a]", "{a: b}", "true", "7", "''"])
+@pytest.mark.parametrize("name", ["ip_configuration", "flexrs_goal", "machine_type", "num_workers"])
+def test_values_of_any_kind_are_told_and_do_not_break_the_reading(name, value):
+    if (name, value) == ("num_workers", "7"):
+        return
+    with pytest.raises(UsageError, match=rf"launch\.yaml:\d+: 'environment\.{name}'"):
+        read_spec(f"{START}environment:\n  staging_location: gs://b1b/s\n  {name}: {value}\n", "launch.yaml")
+
+
+@pytest.mark.parametrize("name", ["0", "false", "[]", "x\u0301", "'-a'"])
+def test_a_new_job_name_is_checked_whatever_it_is(name):
+    with pytest.raises(UsageError, match=r"update\.new_job_name"):
+        read_spec(f"{START}environment: {{staging_location: gs://b1b/s}}\nupdate: {{new_job_name: {name}}}\n", "l.yaml")
+
+
+def test_a_bomb_of_aliases_and_a_huge_file_are_refused_at_once():
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    with pytest.raises(UsageError, match="too large or too deep"):
+        read_spec(GOOD + bomb, "launch.yaml")
+    with pytest.raises(UsageError, match="this is no launch spec"):
+        read_spec(GOOD + "#" * 2_000_000, "launch.yaml")
+    with pytest.raises(UsageError, match="launch"):
+        read_spec(GOOD + "x: " + "[" * 5000, "launch.yaml")
+
+
+def test_names_that_are_as_long_as_may_be_stay_so_with_a_suffix():
+    longest = "a" * MAX_NAME
+    for made in (check_name(longest), parallel_name(longest), parallel_name(f"{longest[:-3]}-p9")):
+        assert len(made) == MAX_NAME
+        read_spec(GOOD.replace("job_name: flights", f"job_name: {made}"), "launch.yaml")
+    assert [parallel_name(name) for name in ("x", "x-p2", "x-p9", "x-p")] == ["x-p2", "x-p3", "x-p10", "x-p-p2"]
 
 
 def test_a_record_is_looked_for_in_each_folder():
@@ -194,6 +267,21 @@ def test_parameters_are_checked_against_the_template():
     assert "unknown parameter 'windw'; did you mean 'window'?" in said
     assert "parameter 'window' is '5', which does not match ^[0-9]+s$" in said
     assert "parameter 'input' is missing: What to read." in said
+
+
+def test_a_value_matches_as_the_service_matches_and_not_as_python_does():
+    template = read_template(json.dumps(TEMPLATE).encode(), "gs://b/t.json")
+    with pytest.raises(UsageError, match="does not match"):
+        template.check({"input": "x", "window": "5s\n"}, spec="launch.yaml")
+
+
+@pytest.mark.parametrize("garbage", [5, "x", None, {"a": 1}, [5], [None]])
+def test_a_template_with_garbage_in_a_parameter_is_still_judged(garbage):
+    metadata = {"parameters": [{"name": "a", "regexes": garbage}, garbage, {"name": garbage, "isOptional": True}]}
+    template = read_template(json.dumps({"image": "i", "metadata": metadata}).encode(), "gs://b/t.json")
+    with contextlib.suppress(UsageError):
+        template.check({"a": "1"}, spec="launch.yaml")
+    assert read_template(json.dumps({"image": "i", "metadata": garbage}).encode(), "t").parameters == {}
 
 
 def test_a_file_that_is_no_template_is_named():

@@ -14,13 +14,16 @@ RUNNING = "RUNNING"
 STARTING = frozenset({"QUEUED", "PENDING", "STOPPED", "UNKNOWN"})
 STOPPING = frozenset({"DRAINING", "CANCELLING", "PAUSING"})
 FINISHED = frozenset({"DONE", "FAILED", "CANCELLED", "UPDATED", "DRAINED"})
+PASSING = frozenset({0, 408, 429, 500, 502, 503, 504})
+"""Codes of failures that may be gone next time; 0 is no answer at all."""
 
 
 @dataclass(frozen=True)
 class Job:
     """A job as the service describes it; ``state`` is without its JOB_STATE_ prefix.
 
-    ``machine_type``, ``experiments`` and ``staging_location`` are known only where it was asked for with ``details``.
+    ``machine_type``, ``experiments``, ``staging_location`` and ``in_flight`` (options that were changed while it ran)
+    are known only where it was asked for with ``details``.
     """
 
     id: str
@@ -37,6 +40,7 @@ class Job:
     machine_type: str = ""
     experiments: tuple[str, ...] = ()
     staging_location: str = ""
+    in_flight: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_finished(self) -> bool:
@@ -78,6 +82,11 @@ class ApiError(HeadraceError):
         super().__init__(message)
         self.code = code
         self.carried_out = carried_out
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether asking again later may succeed."""
+        return self.code in PASSING
 
 
 class Dataflow(Protocol):

@@ -22,7 +22,7 @@ from google.cloud.dataflow_v1beta3.services.metrics_v1_beta3.transports import M
 from pipeline.core.records import Json
 from pipeline.ops.port.api import Job, Message
 from pipeline.ops.port.endpoint import Endpoint
-from pipeline.ops.port.failures import PASSING, in_words
+from pipeline.ops.port.failures import in_words
 
 _LOG = logging.getLogger(__name__)
 _FIRST_DELAY, _ATTEMPTS = 1.0, 5  # 1 + 2 + 4 + 8 seconds
@@ -146,7 +146,7 @@ class DataflowClient:
             except (GoogleAPICallError, GoogleAuthError, requests.exceptions.RequestException) as error:
                 failure = in_words(error, what, kind=kind, project=self.project)
                 safe = repeat or failure.carried_out is False
-                if not safe or failure.code not in PASSING or attempt == _ATTEMPTS:
+                if not safe or not failure.is_passing or attempt == _ATTEMPTS:
                     raise failure from error
                 _LOG.info("%s; trying again in %g s", failure, delay)
                 self._sleep(delay)
@@ -210,7 +210,13 @@ def _job_of(job: Any) -> Job:
         machine_type=pools[0].machine_type if pools else "",
         experiments=tuple(job.environment.experiments),
         staging_location=_staging_of(job.environment.sdk_pipeline_options),
+        in_flight=_in_flight_of(job.runtime_updatable_params),
     )
+
+
+def _in_flight_of(params: Any) -> dict[str, float]:
+    names = ("min_num_workers", "max_num_workers", "worker_utilization_hint")
+    return {name: getattr(params, name) for name in names if name in params}
 
 
 def _staging_of(options: Any) -> str:

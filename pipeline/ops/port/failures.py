@@ -14,8 +14,6 @@ from pipeline.ops.port.api import ApiError
 
 _TEXT = 1000
 _REFUSED = range(400, 500)
-PASSING = frozenset({0, 408, 429, 500, 502, 503, 504})
-"""Codes that may be gone next time; 0 is no answer at all."""
 
 _NEEDS = {
     "launch": "dataflow.jobs.create (roles/dataflow.developer) and iam.serviceAccounts.actAs on the worker service "
