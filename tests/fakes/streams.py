@@ -71,6 +71,11 @@ class Stream:
         """The dead letters in the archive."""
         return letters_in(self.folder / "dead")
 
+    def settled(self) -> int:
+        """How many messages have an end: rows in windows with a manifest, and dead letters in the archive."""
+        rows = sum(shard["rows"] for manifest in self.manifests().values() for shard in manifest["shards"])
+        return rows + len(self.archived())
+
     def wait_for(self, done: Callable[[], bool], what: str, *, seconds: float = 120, every: float = 0.1) -> None:
         """Wait until ``done()``; AssertionError with the job's own words if it ends, or never gets there."""
         limit = time.monotonic() + seconds

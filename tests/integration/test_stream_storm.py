@@ -98,21 +98,15 @@ def storm(pubsub_emulator, tmp_path_factory, case_schema):
         messages = [(payload, {}) for payload in payloads()]
         ids = pubsub_emulator.publish(stream.topic, *messages, *SPECIAL.values())
         sent = dict(zip(ids, [*messages, *SPECIAL.values()], strict=True))
-        stream.wait_for(lambda: settled(stream) >= len(sent), "end of the storm", seconds=150, every=1.0)
+        stream.wait_for(lambda: stream.settled() >= len(sent), "end of the storm", seconds=150, every=1.0)
         alive = (b'{"a":424242}', {})
         [after] = pubsub_emulator.publish(stream.topic, alive[0])
         sent[after] = alive
-        stream.wait_for(lambda: settled(stream) >= len(sent), "row after the storm", every=1.0)
+        stream.wait_for(lambda: stream.settled() >= len(sent), "row after the storm", every=1.0)
         done = stream.stop()
         published = pubsub_emulator.pull_all(stream.dead_subscription)
         special = dict(zip(SPECIAL, ids[-len(SPECIAL) :], strict=True))
         return Storm(stream, sent, special, done, published, stream.archived())
-
-
-def settled(stream: Stream) -> int:
-    """Rows in windows that are committed, and dead letters in the archive."""
-    rows = sum(shard["rows"] for manifest in stream.manifests().values() for shard in manifest["shards"])
-    return rows + len(stream.archived())
 
 
 def test_the_job_lives_to_the_end_and_its_accounts_balance(storm):
