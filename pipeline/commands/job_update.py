@@ -18,7 +18,7 @@ from pipeline.ops.launch_spec import LaunchSpec
 from pipeline.ops.mapping import load_name_mapping, parse_mapping
 from pipeline.ops.port.api import Dataflow, Job
 from pipeline.ops.requests import check_name, launch_request
-from pipeline.ops.resizing import refuse_less_memory
+from pipeline.ops.resizing import refuse_less_memory, undone_in_flight
 from pipeline.ops.targets import replaceable
 from pipeline.ops.updating import UpdatePlan, carry_out, parallel_name, refuse_incompatible
 
@@ -42,6 +42,8 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     changes = differences(running, spec, provenance) if running else ()
     for line in as_lines(changes):
         common.say(f"changes {line}")
+    for caution in undone_in_flight(spec, port.job(old.id, details=True).in_flight):
+        common.say(f"caution: {caution}")
     verdict = _verdict(running, arguments, spec, provenance, old) if strategy == "in_place" else None
     plan = _plan(spec, old, strategy, verdict, launch_id=common.new_id(now))
     record = LaunchRecord(

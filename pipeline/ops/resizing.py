@@ -134,6 +134,15 @@ def refuse_less_memory(running: LaunchSpec, wanted: LaunchSpec) -> None:
         )
 
 
+def undone_in_flight(spec: LaunchSpec, in_flight: Mapping[str, float]) -> Iterator[str]:
+    """What was changed while the job ran and ``spec`` does not say: its replacement starts without that."""
+    options = [one.partition("=") for one in spec.environment.get("additional_experiments", ())]
+    said = {name: value for name, _, value in options} | {"max_num_workers": str(spec.environment.get("max_workers"))}
+    for name, value in sorted(in_flight.items()):
+        if said.get(name) != f"{value:g}":
+            yield f"{name} was set to {value:g} in flight; the new job goes by the launch spec, which does not say so"
+
+
 def fit_of(spec: LaunchSpec, *, running_machine: str = "") -> Fit:
     """How ``spec`` uses its machines; ``running_machine`` is what the job runs on, where the spec does not say."""
     name = str(spec.environment.get("machine_type") or running_machine or DEFAULT_MACHINE[spec.pipeline])

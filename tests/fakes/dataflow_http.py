@@ -27,6 +27,7 @@ _PATH = re.compile(
     r"|jobs)$"
 )
 _STATUS = {
+    400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
     403: "PERMISSION_DENIED",
     429: "RESOURCE_EXHAUSTED",
@@ -40,9 +41,9 @@ _VIEWS = {0: "", 1: "JOB_VIEW_SUMMARY", 2: "JOB_VIEW_ALL", 3: "JOB_VIEW_DESCRIPT
 class Fault:
     """What goes wrong with the next ``times`` requests whose ``METHOD path`` contains ``at``.
 
-    The first ``skip`` of them are let through.
+    The first ``skip`` of them are let through, and all before a request that contains ``follows`` was seen.
     ``kind`` is an HTTP code, "reset" (the connection is closed) or "hang" (no answer comes); ``after`` lets the request
-    be carried out first.
+    be carried out first. ``text`` is what the service says.
     """
 
     kind: int | str
@@ -50,6 +51,8 @@ class Fault:
     times: int = 1
     after: bool = False
     skip: int = 0
+    follows: str = ""
+    text: str = ""
 
 
 class Service:
@@ -63,9 +66,9 @@ class Service:
         self.closing = threading.Event()
         self.url = ""
 
-    def fail(self, kind: int | str, at: str = "", *, times: int = 1, after: bool = False, skip: int = 0) -> None:
-        """Let the next matching requests fail."""
-        self.faults.append(Fault(kind, at, times, after, skip))
+    def fail(self, kind: int | str, at: str = "", **more: Any) -> None:
+        """Let the next matching requests fail; see ``Fault``."""
+        self.faults.append(Fault(kind, at, **more))
 
     def seen(self, at: str) -> list[tuple[str, str, Json]]:
         """Requests whose ``METHOD path`` contains ``at``."""
@@ -73,8 +76,17 @@ class Service:
 
     def next_fault(self, method: str, path: str) -> Fault | None:
         """The fault that meets this request."""
+        found = self._first_fault(method, path)
+        for fault in self.faults:
+            if fault.follows and fault.follows in f"{method} {path}":
+                fault.follows = ""
+        return found
+
+    def _first_fault(self, method: str, path: str) -> Fault | None:
         for fault in self.faults:
             if fault.times > 0 and fault.at in f"{method} {path}":
+                if fault.follows:
+                    continue
                 if fault.skip:
                     fault.skip -= 1
                     continue
@@ -168,7 +180,10 @@ class _Handler(BaseHTTPRequestHandler):
             if fault is None or fault.after:
                 code, answer = self._answer(url.path, query, body)
         if fault and isinstance(fault.kind, int):
-            code, answer = fault.kind, _error(fault.kind, _STATUS[fault.kind], f"a fault of {fault.kind} by script")
+            code, answer = (
+                fault.kind,
+                _error(fault.kind, _STATUS[fault.kind], fault.text or f"a fault of {fault.kind} by script"),
+            )
         elif fault:
             if fault.kind == "hang":
                 self.service.closing.wait(30)
