@@ -24,7 +24,8 @@ _PACK_VERSION, _LETTER_VERSION, _CHUNK_VERSION, _ENTRY_VERSION = 1, 1, 1, 1
 _PACK = struct.Struct("<BI")  # version, messages
 _MESSAGE = struct.Struct("<qqIIIH")  # publish time, event time; bytes of payload, id, ordering key; attributes
 _ATTRIBUTE = struct.Struct("<II")
-_CHUNK = struct.Struct("<BIIQ")  # version, rows, records, origin
+_CHUNK = struct.Struct("<BIIQQ")  # version, rows, records, origin, kind
+_ENTRY = struct.Struct("<BQ")  # version, kind
 _LETTER = struct.Struct("<BI")  # version, bytes of the JSON before the payload
 
 
@@ -85,15 +86,22 @@ class _Reader:
         return self.text(name_bytes), self.text(value_bytes)
 
 
-def encode_chunk(chunk: WindowedChunk) -> bytes:
-    """A chunk without its window and shard, which are the key that it travels under."""
-    return _CHUNK.pack(_CHUNK_VERSION, chunk.rows, chunk.records, chunk.origin) + chunk.framed
+def encode_chunk(chunk: WindowedChunk, *, kind: int) -> bytes:
+    """A chunk without its window and shard, which are the key that it travels under.
+
+    ``kind`` (64 bits) stands for the size of windows and for how rows are encoded.
+    """
+    return _CHUNK.pack(_CHUNK_VERSION, chunk.rows, chunk.records, chunk.origin, kind) + chunk.framed
 
 
-def decode_chunk(key: tuple[int, int], data: bytes) -> WindowedChunk:
-    """The reverse; ``key`` is (window start, shard). Raises HeadraceError for a chunk of a later release."""
-    version, rows, records, origin = _CHUNK.unpack_from(data)
+def decode_chunk(key: tuple[int, int], data: bytes, *, kind: int) -> WindowedChunk:
+    """The reverse; ``key`` is (window start, shard). Raises HeadraceError for a chunk of a later release or other kind.
+
+    Rows of two kinds in one shard, or in a window of another size, could not be read: better a job that stands still.
+    """
+    version, rows, records, origin, found = _CHUNK.unpack_from(data)
     _check_version("a chunk", version, _CHUNK_VERSION)
+    _check_kind(found, kind)
     return WindowedChunk(key[0], key[1], rows, records, data[_CHUNK.size :], origin)
 
 
@@ -120,19 +128,30 @@ def decode_letter(data: bytes) -> DeadLetter:
     return from_record(record | {"payload": data[start:] if has_payload else None})
 
 
-def encode_entry(entry: ShardEntry) -> bytes:
-    """A shard's entry in the manifest of its window."""
-    return bytes([_ENTRY_VERSION]) + json.dumps(shard_as_json(entry), sort_keys=True).encode()
+def encode_entry(entry: ShardEntry, *, kind: int) -> bytes:
+    """A shard's entry in the manifest of its window; ``kind`` as for ``encode_chunk``."""
+    return _ENTRY.pack(_ENTRY_VERSION, kind) + json.dumps(shard_as_json(entry), sort_keys=True).encode()
 
 
-def decode_entry(data: bytes) -> ShardEntry:
-    """The reverse. Raises HeadraceError for an entry of a later release."""
-    _check_version("a shard's entry", data[0], _ENTRY_VERSION)
-    return shard_from_json(Fields(load_json(data[1:], "entry"), "entry"))
+def decode_entry(data: bytes, *, kind: int) -> ShardEntry:
+    """The reverse. Raises HeadraceError for an entry of a later release or other kind."""
+    version, found = _ENTRY.unpack_from(data)
+    _check_version("a shard's entry", version, _ENTRY_VERSION)
+    _check_kind(found, kind)
+    return shard_from_json(Fields(load_json(data[_ENTRY.size :], "entry"), "entry"))
 
 
 def _to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
+
+
+def _check_kind(found: int, kind: int) -> None:
+    if found != kind:
+        raise HeadraceError(
+            "this job was updated while rows of the job before it wait in its state, with another --window, --layout, "
+            "--rows_per_record, schema or transform; update it again with what it had (nothing is lost), drain it, "
+            "and start the changed job anew"
+        )
 
 
 def _check_version(what: str, version: int, known: int) -> None:

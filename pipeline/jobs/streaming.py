@@ -102,7 +102,11 @@ def build_stream(root: beam.Pipeline, job: StreamJob, *, ports: Ports | None = N
     ports = ports or Ports()
     source = messages if messages is not None else root | names.READ_MESSAGES >> _read(job)
     work = ProcessMessages(
-        job.settings, ports.processor, schema_fingerprint=job.windows.schema_fingerprint, now=ports.now
+        job.settings,
+        ports.processor,
+        schema_fingerprint=job.windows.schema_fingerprint,
+        kind=job.windows.kind,
+        now=ports.now,
     )
     processed = (
         source

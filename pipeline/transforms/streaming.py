@@ -102,10 +102,11 @@ class ProcessMessages(beam.DoFn):  # type: ignore[misc]
         make: MakeProcessor = make_processor,
         *,
         schema_fingerprint: str,
+        kind: int,
         now: Now = wall_clock,
     ) -> None:
         self._settings, self._make, self._now = settings, make, now
-        self._fingerprint = schema_fingerprint
+        self._fingerprint, self._kind = schema_fingerprint, kind
         self._tally = Tally()
         self._limits = Limits(settings.max_batch_rows, settings.max_batch_bytes, settings.max_batch_wait_seconds)
 
@@ -208,7 +209,7 @@ class ProcessMessages(beam.DoFn):  # type: ignore[misc]
         self._count(rows, processed.refused)
         origin = _origin_of(messages)
         for index, chunk in enumerate(processed.chunks):
-            data = encode_chunk(replace(chunk, origin=(origin + index) % 2**64))
+            data = encode_chunk(replace(chunk, origin=(origin + index) % 2**64), kind=self._kind)
             ended = chunk.window_start + self._settings.window_seconds <= closed_before
             # What comes after its window is stamped with the time at which it came, as far as that is known.
             stamp = max(held.oldest, Timestamp(closed_before)) if ended else held.oldest

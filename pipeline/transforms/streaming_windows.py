@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,12 @@ class WindowSettings:
     schema_fingerprint: str
     transform_fingerprint: str | None
     feature_spec: Json = field(hash=False)
+
+    @property
+    def kind(self) -> int:
+        """64 bits of a digest of what chunks and windows must have in common to be written together."""
+        said = json.dumps([self.window_seconds, self.layout, self.feature_spec], sort_keys=True)
+        return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "big")
 
     def folder(self, start: int) -> str:
         """The folder of the window from ``start``."""
@@ -134,7 +141,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         entry = write_shard(self._settings, key, held)
         self._tally.add(names.SHARDS_WRITTEN)
         self._tally.add(names.BYTES_WRITTEN, entry.size_bytes)
-        return key[0], encode_entry(entry)
+        return key[0], encode_entry(entry, kind=self._settings.kind)
 
 
 def _forget(*states: Any) -> None:
@@ -147,7 +154,7 @@ def write_shard(settings: WindowSettings, key: tuple[int, int], held: Sequence[b
 
     Raises OSError for storage faults.
     """
-    chunks = [decode_chunk(key, data) for data in sorted(held)]
+    chunks = [decode_chunk(key, data, kind=settings.kind) for data in sorted(held)]
     squeeze = compressor(settings.compression)
     pieces = [squeeze.compress(memoryview(chunk.framed)) for chunk in chunks]
     data = b"".join([*pieces, squeeze.flush()])
@@ -241,7 +248,9 @@ class CommitWindow(beam.DoFn):  # type: ignore[misc]
         if not entries:
             return
         uri = files.join(self._settings.folder(start), MANIFEST)
-        manifest = self._settings.manifest(start).with_shards(map(decode_entry, entries))
+        manifest = self._settings.manifest(start).with_shards(
+            decode_entry(entry, kind=self._settings.kind) for entry in entries
+        )
         there = None
         with contextlib.suppress(FileNotFoundError):
             there = files.read_bytes(uri)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -63,15 +64,15 @@ def test_letters_come_back(letter):
 @given(COUNTS, COUNTS, st.binary(max_size=50), st.integers(0, 2**64 - 1))
 def test_chunks_come_back_with_their_key(rows, records, framed, origin):
     chunk = WindowedChunk(-600, 3, rows, records, framed, origin)
-    data = codec.encode_chunk(chunk)
-    assert codec.decode_chunk((-600, 3), data) == chunk
+    data = codec.encode_chunk(chunk, kind=9)
+    assert codec.decode_chunk((-600, 3), data, kind=9) == chunk
     assert codec.framed_bytes(data) == len(framed)
 
 
 @given(COUNTS, COUNTS, st.integers(0, 2**50), st.integers(0, 2**32 - 1))
 def test_entries_come_back(rows, records, size, crc):
     entry = ShardEntry("part-00000-0123456789abcdef.tfrecord", "train", rows, records, size, crc)
-    assert codec.decode_entry(codec.encode_entry(entry)) == entry
+    assert codec.decode_entry(codec.encode_entry(entry, kind=9), kind=9) == entry
 
 
 def test_the_bytes_of_a_pack_are_a_contract():
@@ -88,17 +89,30 @@ def test_the_bytes_of_a_pack_are_a_contract():
 
 
 def test_the_bytes_of_a_chunk_and_of_an_entry_are_a_contract():
-    chunk = codec.encode_chunk(WindowedChunk(0, 0, 3, 2, b"xyz", 7))
-    assert chunk == bytes.fromhex("0103000000020000000700000000000000") + b"xyz"
-    entry = codec.encode_entry(ShardEntry("n", "train", 3, 2, 9, 7))
-    assert entry == (b'\x01{"bytes": 9, "crc32c": "00000007", "name": "n", "records": 2, "rows": 3, "split": "train"}')
+    chunk = codec.encode_chunk(WindowedChunk(0, 0, 3, 2, b"xyz", 7), kind=9)
+    assert chunk == bytes.fromhex("01030000000200000007000000000000000900000000000000") + b"xyz"
+    entry = codec.encode_entry(ShardEntry("n", "train", 3, 2, 9, 7), kind=9)
+    assert entry == (
+        b"\x01\x09"
+        + bytes(7)
+        + b'{"bytes": 9, "crc32c": "00000007", "name": "n", "records": 2, "rows": 3, "split": "train"}'
+    )
 
 
-@pytest.mark.parametrize("decode", [codec.decode_letter, codec.decode_entry])
+@pytest.mark.parametrize("decode", [codec.decode_letter, partial(codec.decode_entry, kind=0)])
 def test_a_later_format_is_named_and_not_guessed_at(decode):
     with pytest.raises(HeadraceError, match="newer"):
         decode(b"\x02" + bytes(20))
     with pytest.raises(HeadraceError, match="newer"):
         list(codec.unpack_messages(b"\x02" + bytes(20)))
     with pytest.raises(HeadraceError, match="newer"):
-        codec.decode_chunk((0, 0), b"\x02" + bytes(20))
+        codec.decode_chunk((0, 0), b"\x02" + bytes(40), kind=0)
+
+
+def test_rows_of_another_kind_are_not_mixed_in():
+    data = codec.encode_chunk(WindowedChunk(0, 0, 3, 2, b"xyz"), kind=1)
+    with pytest.raises(HeadraceError, match="update it again with what it had"):
+        codec.decode_chunk((0, 0), data, kind=2)
+    entry = codec.encode_entry(ShardEntry("n", "train", 3, 2, 9, 7), kind=1)
+    with pytest.raises(HeadraceError, match="update it again with what it had"):
+        codec.decode_entry(entry, kind=2)

@@ -41,9 +41,10 @@ def window_settings(output: Path, **given) -> WindowSettings:
 
 
 def chunk(*payloads: bytes) -> bytes:
-    return encode_chunk(WindowedChunk(600, 0, len(payloads), len(payloads), bytes(frame(list(payloads)))))
+    return encode_chunk(WindowedChunk(600, 0, len(payloads), len(payloads), bytes(frame(list(payloads)))), kind=KIND)
 
 
+KIND = window_settings("").kind
 CHUNKS = [chunk(b"a", b"b"), chunk(b"c"), chunk(b"d", b"e", b"f")]
 
 
@@ -61,10 +62,19 @@ def test_the_order_in_which_state_gives_chunks_back_does_not_matter(tmp_path_fac
     assert (entry.rows, entry.records, entry.size_bytes) == (6, 6, shard.stat().st_size)
 
 
+@pytest.mark.parametrize(
+    "changed", [{"window_seconds": 30}, {"layout": "packed"}, {"feature_spec": {"features": {"x": {}}}}], ids=str
+)
+def test_rows_of_the_job_before_an_update_are_not_written_in_another_way(tmp_path, changed):
+    with pytest.raises(HeadraceError, match="updated while rows"):
+        write_shard(window_settings(tmp_path, **changed), (600, 0), CHUNKS)
+    assert not list(tmp_path.rglob("*.tfrecord"))
+
+
 def test_equal_rows_of_other_messages_are_another_shard(tmp_path):
     """A manifest holds each name once: with one name for both, the rows of one of them would be lost."""
     where = window_settings(tmp_path)
-    twice = [encode_chunk(WindowedChunk(600, 0, 1, 1, bytes(frame([b"a"])), origin)) for origin in (1, 2, 2)]
+    twice = [encode_chunk(WindowedChunk(600, 0, 1, 1, bytes(frame([b"a"])), origin), kind=KIND) for origin in (1, 2, 2)]
     names = [write_shard(where, (600, 0), [data]).name for data in twice]
     assert names[0] != names[1] == names[2]
 
@@ -131,12 +141,12 @@ def test_a_shard_waits_for_its_target_or_the_end_of_its_window(tmp_path):
     assert list(writer.process((key, CHUNKS[0]), Timestamp(1), bag, fill, close)) == []
     assert close.at == Timestamp(660)
     ((start, entry),) = writer.process((key, CHUNKS[1]), Timestamp(2), bag, fill, close)
-    assert (start, decode_entry(entry).rows) == (600, 3)
+    assert (start, decode_entry(entry, kind=KIND).rows) == (600, 3)
     assert (bag.items, fill.value, close.at) == ([], None, None)
     assert list(writer.on_close(key, bag, fill)) == []
     assert list(writer.process((key, CHUNKS[1]), Timestamp(2), bag, fill, close)) == []
     ((_, rest),) = writer.on_close(key, bag, fill)
-    assert decode_entry(rest).rows == 1
+    assert decode_entry(rest, kind=KIND).rows == 1
     assert (bag.items, fill.value) == ([], None)
 
 
@@ -150,7 +160,7 @@ class Window:
 
     def shard(self, *payloads: bytes) -> str:
         entry = write_shard(self.settings, (600, 0), [chunk(*payloads)])
-        self.commit.process((600, encode_entry(entry)), self.entries, self.pane, self.settled)
+        self.commit.process((600, encode_entry(entry, kind=KIND)), self.entries, self.pane, self.settled)
         return entry.name
 
     def named(self) -> set[str]:
