@@ -16,6 +16,7 @@ from pipeline.commands.beam_options import is_local, pipeline_options
 from pipeline.commands.local_stream import NAME as STREAM_RUNNER
 from pipeline.commands.prepare import analysis_of, check_redacted, required_by_features
 from pipeline.commands.prepare_stream import prepare_stream
+from pipeline.commands.stream import check_remote
 from pipeline.core.errors import UsageError
 from pipeline.core.findings import Finding, Level, problem, problems
 from pipeline.core.pubsub_creation import Step
@@ -57,6 +58,8 @@ def _look(arguments: Namespace, options: PipelineOptions) -> tuple[list[Step], l
         made = stream.create(wanted)
     findings = [*_given(arguments, "schema", "output"), *stream.check(wanted, made=made)]
     findings += [*_places(arguments), *_cloud(options)]
+    if not wanted.local:
+        findings.append(attempt("the runner", lambda: _remote(arguments)))
     if not problems(findings):
         findings.append(attempt("the flags", lambda: _all_flags(arguments, options)))
     return made, findings
@@ -127,6 +130,11 @@ def _cloud(options: PipelineOptions) -> Iterator[Finding]:
     for flag in ("temp_location", "staging_location"):
         if folder := given.get(flag):
             yield folder_finding(flag, str(folder))
+
+
+def _remote(arguments: Namespace) -> str:
+    check_remote(arguments)
+    return "its workers see all folders"
 
 
 def _account(options: PipelineOptions) -> str | None:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 from fakes.cli import headrace, headrace_process
+from fakes.gcs import storage_emulator
 
 
 @pytest.fixture
@@ -135,5 +136,21 @@ def test_it_runs_before_every_launch_of_a_stream(pubsub, a_stream):
     assert done.code == 2
     assert "Pub/Sub is not ready for this job" in done.err
     assert f"there is no {flags['--dead_letter_topic']}" in done.err
-    cloud = ("--runner=DataflowRunner", "--project=test-proj", "--region=europe-west4", "--temp_location=gs://b/t")
-    assert "Pub/Sub is not ready for this job" in headrace("stream", *words, *cloud).err
+
+
+def test_it_runs_before_a_launch_on_dataflow_too(pubsub, a_stream, tmp_path):
+    names = ("--input_subscription", "--dead_letter_topic", "--schema")
+    with storage_emulator(tmp_path) as bucket:
+        words = [word for name in names for word in (name, a_stream[name])]
+        words += ["--output", f"{bucket}/out", f"--temp_location={bucket}/temp", "--runner=DataflowRunner"]
+        done = headrace("stream", *words, "--project=test-proj", "--region=europe-west4")
+    assert done.code == 2
+    assert "Pub/Sub is not ready for this job" in done.err
+
+
+def test_what_workers_elsewhere_cannot_see_is_a_problem(a_stream):
+    assert preflight(a_stream, "--create").code == 0
+    done = preflight(a_stream, "--runner=DataflowRunner", "--project=test-proj", "--region=europe-west4")
+    assert done.code == 2
+    assert "problem  the runner: --output" in done.out
+    assert "cannot see this machine's disk" in done.out
