@@ -12,6 +12,7 @@ setup(
     long_description_content_type="text/markdown",
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["pipeline", "pipeline.*", "dlq_replay", "dlq_replay.*"]),
+    package_data={"pipeline.ops": ["name_mapping.json"]},
     install_requires=[
         "apache-beam[gcp]>=2.77,<2.78",  # GroupIntoBatches carries a label with Beam's own line number: pin
         "tensorflow-transform>=1.21,<1.22",

@@ -10,7 +10,9 @@ from pipeline.core.errors import UsageError
 from pipeline.core.json_fields import Fields, load_json
 from pipeline.core.records import Json
 
-NAME_MAPPING = Path(__file__).resolve().parents[2] / "templates" / "streaming" / "name_mapping.json"
+NAME_MAPPING = Path(__file__).with_name("name_mapping.json")
+"""Comes with the package; in a clone ``templates/streaming`` shows it too."""
+
 _ALIKE = 0.5  # names of steps that do the same; below it a rename is a guess
 _ALIKE_STATELESS = 0.6
 _FACTS = ("urn", "inputs", "outputs", "side_inputs", "states", "timers", "windowing")
@@ -36,8 +38,8 @@ def load_name_mapping(path: Path = NAME_MAPPING) -> dict[str, str]:
     """Renames that were made on purpose, old prefix to new ("" for a deleted step). Raises UsageError for damage."""
     try:
         data = path.read_bytes()
-    except FileNotFoundError:  # an installed package without templates
-        return {}
+    except OSError as error:  # not as if there were none: what was renamed would be taken for gone
+        raise UsageError(f"{path} cannot be read ({error.strerror}); is the installation complete?") from error
     fields = Fields(load_json(data, str(path)), str(path)).object("renames")
     return {old: fields.text(old) for old in fields.value}
 

@@ -74,8 +74,9 @@ COMMANDS = (
         "stream",
         stream.STREAM_OPTIONS,
         takes_beam_options=True,
-        example="headrace stream --input_subscription projects/p/subscriptions/s --schema schema.pbtxt "
-        "--transform out/run=1/transform_fn --output gs://b/out --dead_letter_topic projects/p/topics/t",
+        example="headrace stream --input_subscription projects/my-project/subscriptions/clicks --schema schema.pbtxt "
+        "--transform out/run=1/transform_fn --output gs://my-bucket/out "
+        "--dead_letter_topic projects/my-project/topics/clicks-dead",
     ),
     Command(
         ("preflight",),
@@ -84,9 +85,9 @@ COMMANDS = (
         "preflight",
         preflight.PREFLIGHT_OPTIONS,
         takes_beam_options=True,
-        example="headrace preflight --create --input_topic projects/p/topics/in "
-        "--input_subscription projects/p/subscriptions/s --dead_letter_topic projects/p/topics/t --schema schema.pbtxt "
-        "--output gs://b/out",
+        example="headrace preflight --create --input_topic projects/my-project/topics/clicks "
+        "--input_subscription projects/my-project/subscriptions/clicks "
+        "--dead_letter_topic projects/my-project/topics/clicks-dead --schema schema.pbtxt --output gs://my-bucket/out",
     ),
     Command(
         ("verify",),
@@ -142,7 +143,7 @@ COMMANDS = (
         _DEAD_LETTERS,
         takes_beam_options=True,
         example="headrace dlq replay dead --fix fixes.yaml --schema schema.pbtxt --transform out/run=1/transform_fn\n"
-        "  headrace dlq replay dead --fix fixes.yaml --to projects/p/topics/t --rate 500 --execute",
+        "  headrace dlq replay dead --fix fixes.yaml --to projects/my-project/topics/clicks --rate 500 --execute",
     ),
     Command(
         ("job", "launch"),

@@ -243,7 +243,8 @@ def test_law_the_verdict_is_json_and_does_not_depend_on_order(old, new, mapping)
 
 def test_the_renames_that_come_with_the_program_can_be_read(tmp_path):
     assert load_name_mapping() == json.loads((ROOT / "templates/streaming/name_mapping.json").read_text())["renames"]
-    assert load_name_mapping(tmp_path / "none.json") == {}
+    with pytest.raises(UsageError, match=r"none\.json cannot be read .* is the installation complete"):
+        load_name_mapping(tmp_path / "none.json")
     (tmp_path / "bad.json").write_text('{"renames": {"A": 1}}')
     with pytest.raises(UsageError, match=r"bad\.json: renames\.A: expected a string"):
         load_name_mapping(tmp_path / "bad.json")
