@@ -85,7 +85,7 @@ def compare(
     missing = {name: step for name, step in before.items() if _is_missing(mapped(name, certain), after)}
     taken = {mapped(name, certain) for name in before}
     added = {name: step for name, step in after.items() if name not in taken}
-    renames = propose_renames(missing, added)
+    renames = propose_renames(missing, added, before)
     lost = {name: step for name, step in missing.items() if mapped(name, renames) not in after}
     holding = {name for name, step in lost.items() if step["stateful"] or step["source"]}
     proposal = {**renames, **propose_deletions(set(lost) - holding, before)}

@@ -56,15 +56,18 @@ def applicable(known: Mapping[str, str], old: Iterable[str], new: Iterable[str])
     }
 
 
-def propose_renames(missing: Mapping[str, Json], added: Mapping[str, Json]) -> dict[str, str]:
-    """Old names to new ones, for steps that do the same under a name that is alike (or stand alone in what they do)."""
+def propose_renames(missing: Mapping[str, Json], added: Mapping[str, Json], old: Iterable[str]) -> dict[str, str]:
+    """Old names to new ones, for steps that do the same under a name that is alike (or stand alone in what they do).
+
+    ``old`` are all names of the running job: a prefix is proposed only where all below it are renamed with it.
+    """
     pairs: dict[str, str] = {}
     free = dict(added)
-    for score, old, new in sorted(_candidates(missing, added), reverse=True):
-        if old not in pairs and new in free and score > 0:
-            pairs[old] = new
+    for score, name, new in sorted(_candidates(missing, added), reverse=True):
+        if name not in pairs and new in free and score > 0:
+            pairs[name] = new
             del free[new]
-    return _as_prefixes(pairs)
+    return _as_prefixes(pairs, old)
 
 
 def _candidates(missing: Mapping[str, Json], added: Mapping[str, Json]) -> Iterable[tuple[float, str, str]]:
@@ -83,17 +86,17 @@ def _same_work(one: Json, other: Json) -> bool:
     return all(one[fact] == other[fact] for fact in _FACTS)
 
 
-def _as_prefixes(pairs: Mapping[str, str]) -> dict[str, str]:
+def _as_prefixes(pairs: Mapping[str, str], old: Iterable[str]) -> dict[str, str]:
     """``A/x -> B/x, A/y -> B/y`` said as ``A -> B``, where all of the pairs agree."""
     shorter: dict[str, str] = {}
-    for old, new in sorted(pairs.items()):
-        before, after = old.split("/"), new.split("/")
+    for name, new in sorted(pairs.items()):
+        before, after = name.split("/"), new.split("/")
         while len(before) > 1 and len(after) > 1 and before[-1] == after[-1]:
             before, after = before[:-1], after[:-1]
         prefix, target = "/".join(before), "/".join(after)
         if shorter.setdefault(prefix, target) != target:
             return dict(pairs)
-    agrees = all(mapped(old, shorter) == new for old, new in pairs.items())
+    agrees = all(mapped(name, shorter) == pairs.get(name, name) for name in old)
     return shorter if agrees else dict(pairs)
 
 

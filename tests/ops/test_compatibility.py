@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes.cli import ROOT
 from fakes.graphs import graph, source, stateful, step, streaming
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import UsageError
@@ -209,7 +209,14 @@ def test_law_a_graph_can_replace_itself(steps):
     assert judge(steps, steps).kind == "compatible"
 
 
+def test_a_prefix_is_not_proposed_where_steps_below_it_keep_their_names():
+    old = [step("Write/Shards/Open"), step("Write/Shards/Close")]
+    verdict = judge(old, [step("Store/Shards/Open"), step("Write/Shards/Close")])
+    assert verdict.proposal == {"Write/Shards/Open": "Store/Shards/Open"}
+
+
 @given(GRAPHS, GRAPHS, MAPPINGS)
+@settings(max_examples=300)
 def test_law_a_proposal_is_enough(old, new, known):
     verdict = judge(old, new, known=known)
     if verdict.kind == "needs mapping":
