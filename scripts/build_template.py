@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("batch", "streaming", "replay")
+_DESCRIBE = ["gcloud", "artifacts", "docker", "images", "describe"]
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _BUCKET = re.compile(r"gs://[a-z0-9][-_.a-z0-9]+(/.*)?")
@@ -26,7 +28,8 @@ example:
     --repository europe-west4-docker.pkg.dev/my-project/headrace --templates gs://my-bucket/templates
 
 It builds templates/Dockerfile as REPOSITORY/headrace-streaming:TAG, pushes it, and writes the specification
-TEMPLATES/headrace-streaming.json, which 'headrace job launch' and 'gcloud dataflow flex-template run' start.
+TEMPLATES/headrace-streaming.json, which 'headrace job launch' and 'gcloud dataflow flex-template run' start. The
+specification names the image by its digest: an image that is pushed later under the same tag is not launched unnoticed.
 Exit codes: 0 done; 1 a step failed; 2 bad usage, or a program is missing.
 """
 
@@ -65,12 +68,25 @@ def commands(build: Build, *, cloud_build_config: str) -> list[list[str]]:
         image = [["gcloud", "builds", "submit", ".", "--config", cloud_build_config, *project]]
     metadata = f"templates/{build.template}/metadata.json"
     flags = ["--image", build.image, "--sdk-language", "PYTHON", "--metadata-file", metadata]
-    return [*image, ["gcloud", "dataflow", "flex-template", "build", build.spec, *flags, *project]]
+    specification = ["gcloud", "dataflow", "flex-template", "build", build.spec, *flags, *project]
+    return [*image, [*_DESCRIBE, build.image, "--format", "value(image_summary.digest)"], specification]
+
+
+def by_digest(image: str, digest: str) -> str:
+    """The image's name with its digest in place of the tag; as it is where ``digest`` is none."""
+    return f"{image.rpartition(':')[0]}@{digest}" if re.fullmatch("sha256:[0-9a-f]{64}", digest) else image
 
 
 def build_arguments(build: Build) -> dict[str, str]:
     """The Dockerfile's arguments."""
-    return {"TEMPLATE": build.template, "VERSION": build.version, "COMMIT": build.commit, "IMAGE": build.image}
+    lock = hashlib.sha256((ROOT / "templates" / "requirements.lock").read_bytes()).hexdigest()
+    return {
+        "TEMPLATE": build.template,
+        "VERSION": build.version,
+        "COMMIT": build.commit,
+        "LOCK_DIGEST": f"sha256:{lock}",
+        "IMAGE": build.image,
+    }
 
 
 def cloud_build_yaml(build: Build) -> str:
@@ -155,6 +171,17 @@ def _docker_runs() -> bool:
     return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
 
 
+def _named(image: str, describe: Sequence[str]) -> str:
+    """The image by its digest; by its tag, which is told, where the registry does not say the digest."""
+    done = subprocess.run(describe, cwd=ROOT, check=False, env=os.environ, capture_output=True, text=True)
+    named = by_digest(image, done.stdout.strip())
+    if named == image:
+        print(
+            f"the registry does not say the digest of {image}; the tag is used. {done.stderr.strip()}", file=sys.stderr
+        )
+    return named
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the commands, and unless told otherwise run them one after another; stops at the first that fails."""
     arguments = parse(argv)
@@ -169,9 +196,16 @@ def main(argv: Sequence[str]) -> int:
             return 2
         if arguments.print_only and build.builder == "cloud":
             print(f"# {config.name}:\n" + "".join(f"#   {line}\n" for line in config.read_text().splitlines()), end="")
-        for step in steps:
+        named = build.image
+        for planned in steps:
+            last = planned is steps[-1]
+            step = [named if last and word == build.image else word for word in planned]
             print(shlex.join(config.name if word == str(config) else word for word in step), flush=True)
-            if not arguments.print_only and subprocess.run(step, cwd=ROOT, check=False, env=os.environ).returncode:
+            if arguments.print_only:
+                continue
+            if step[: len(_DESCRIBE)] == _DESCRIBE:
+                named = _named(build.image, step)
+            elif subprocess.run(step, cwd=ROOT, check=False, env=os.environ).returncode:
                 print(f"scripts/build_template: {step[0]} failed", file=sys.stderr)
                 return 1
     if not arguments.print_only:

@@ -81,13 +81,48 @@ WHERE = ("--repository", "europe-west4-docker.pkg.dev/my-project/headrace", "--t
 def test_commands_are_printed_and_nothing_is_done(template):
     done = build(template, *WHERE, "--tag=1.0", "--builder=docker", "--print_only", PATH="")
     assert done.code == 0, done.err
-    first, push, spec = done.out.splitlines()
+    first, push, describe, spec = done.out.splitlines()
     image = f"europe-west4-docker.pkg.dev/my-project/headrace/headrace-{template}:1.0"
     assert first.startswith("docker build --platform linux/amd64 --file templates/Dockerfile")
     assert f"--build-arg TEMPLATE={template}" in first
     assert f"--build-arg IMAGE={image}" in first
     assert push == f"docker push {image}"
+    assert describe.startswith(f"gcloud artifacts docker images describe {image}")
     assert f"gs://my-bucket/templates/headrace-{template}.json" in spec
+
+
+def test_every_argument_of_the_image_is_given_and_its_labels_say_them():
+    declared = set(re.findall(r"(?m)^ARG (\w+)=", DOCKERFILE)) - {"PYTHON_VERSION", "BEAM_VERSION", "LAUNCHER"}
+    printed = build("batch", *WHERE, "--tag=1.0", "--builder=docker", "--print_only").out
+    assert set(re.findall(r"--build-arg (\w+)=", printed)) == declared
+    labels = DOCKERFILE.partition("\nLABEL ")[2].partition("\n\n")[0]
+    assert {"VERSION", "COMMIT", "LOCK_DIGEST"} <= set(re.findall(r"\$\{(\w+)\}", labels))
+    assert re.search(r"LOCK_DIGEST=sha256:[0-9a-f]{64} ", printed)
+
+
+DIGEST = "sha256:" + "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [(f"echo {DIGEST}", f"headrace-batch@{DIGEST}"), ("echo NOT_FOUND >&2; exit 1", "headrace-batch:1.0")],
+)
+def test_the_specification_names_the_image_by_its_digest(tmp_path, answer, named):
+    for name in ("docker", "gcloud"):
+        script = tmp_path / name
+        script.write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/ran\ncase "$*" in artifacts*) {answer};; esac\n')
+        script.chmod(0o755)
+    done = build("batch", *WHERE, "--tag=1.0", "--builder=docker", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert done.code == 0, done.err
+    ran = (tmp_path / "ran").read_text().splitlines()
+    assert [line.split()[:2] for line in ran] == [
+        ["docker", "build"],
+        ["docker", "push"],
+        ["gcloud", "artifacts"],
+        ["gcloud", "dataflow"],
+    ]
+    assert f"/{named} " in ran[-1]
+    assert ("the tag is used" in done.err) == ("exit 1" in answer)
 
 
 def test_cloud_build_is_told_the_same_arguments():

@@ -112,6 +112,24 @@ def _of_kind(kind):
     ]
 
 
+ONLY_PYTHON = re.compile(r"\(\?(?!:)|\\[1-9AZzGbBdDsSwWpPuUxXk]|[*+?}]\+|\[\[|\(\?#")
+
+
+@each_template
+def test_regexes_are_written_in_what_the_service_and_the_console_read_too(template):
+    """RE2 and JavaScript: no looking around, no backward references, no classes that mean other characters there."""
+    for name, parameter in parameters(template).items():
+        for regex in parameter.get("regexes", []):
+            assert not ONLY_PYTHON.search(regex), (name, regex)
+
+
+@each_template
+def test_regexes_let_lists_and_defaults_pass(template):
+    for option in template.options:
+        for regex in parameters(template)[option.name].get("regexes", []):
+            assert not option.many, f"{option.name}: a JSON list does not match {regex}"
+
+
 def test_regexes_refuse_what_makes_no_sense():
     batch = parameters(BATCH)
     for name, text in [
