@@ -24,7 +24,7 @@ def stop(arguments: Namespace, *, state: str) -> int:
     if job.state not in (state, ON_THE_WAY[state]):
         job = ask_to_stop(port, job.id, state)
     if not arguments.no_wait:
-        job = Follower(port, common.waiting_of(arguments), common.say).until(job.id, ())
+        job = Follower(port, common.waiting_of(arguments), common.say).until(job.id, (), from_now=True)
         if job.state != state:
             raise HeadraceError(f"job {job.id} ({job.name}) ended as {job.state}, not as {state}")
     if arguments.json:

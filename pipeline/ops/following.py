@@ -34,11 +34,14 @@ class Follower:
         self._states: dict[str, str] = {}
         self._told: set[tuple[str, str]] = set()
 
-    def until(self, job_id: str, states: Collection[str]) -> Job:
+    def until(self, job_id: str, states: Collection[str], *, from_now: bool = False) -> Job:
         """Wait until the job is in one of ``states``, or in a final one; a service that fails is asked again.
 
+        ``from_now`` is for a job that has run for long: what was said of it before is not told again.
         Raises HeadraceError when time is up, and ApiError where the job may not be looked at.
         """
+        if from_now:
+            self._told |= {(job_id, message.id) for message in self._messages(job_id)}
         try:
             while True:
                 is_late = self._waiting.clock() >= self._end

@@ -174,8 +174,16 @@ def _parameters(document: Document, value: Any, raw: yaml.Node | None) -> dict[s
             document.fail(path, f"parameter {name!r} has no value; leave it out, or write '' for an empty one")
         if isinstance(given, dict | list):
             document.fail(path, f'parameter {name!r} must be one text; write a list as JSON in quotes: \'["a","b"]\'')
-        texts[name] = _scalar(raw, path)
+        texts[name] = _text(document, path, _scalar(raw, path))
     return texts
+
+
+def _text(document: Document, path: Path, text: str) -> str:
+    """The text with pairs of surrogates, as JSON escapes them, made the characters that they stand for."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        document.fail(path, f"{_name(path)} holds half a character (a lone surrogate), which no service takes")
 
 
 def _scalar(node: yaml.Node | None, path: Path) -> str:
@@ -214,7 +222,7 @@ def _environment_value(document: Document, path: Path, value: Any) -> Any:
     if name in _LISTS:
         if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
             document.fail(path, f"{_name(path)} must be a list of texts")
-        return list(value)
+        return [_text(document, path, item) for item in value]
     if name == _LABELS:
         return _labels(document, path, value)
     if name in _SWITCHES and isinstance(value, bool):
@@ -222,7 +230,7 @@ def _environment_value(document: Document, path: Path, value: Any) -> Any:
     if name in _COUNTS and isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**31:
         return value
     if name in _TEXTS and isinstance(value, str) and value.strip():
-        return value
+        return _text(document, path, value)
     _refuse_kind(document, path, name)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.core.errors import UsageError
 from pipeline.core.json_fields import Fields, load_json
 from pipeline.core.records import Json
+from pipeline.core.text import printable
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class TemplateFile:
 
     def _unknown(self, name: str) -> str:
         near = difflib.get_close_matches(name, self.parameters, n=1)
-        return f"unknown parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        beam = "; Beam's own options go into environment.additional_pipeline_options, as name=value"
+        return f"unknown parameter {printable(name, 80)!r}" + (f"; did you mean {near[0]!r}?" if near else beam)
 
 
 def _mismatch(name: str, value: str, parameter: Json) -> list[str]:

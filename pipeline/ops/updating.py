@@ -150,7 +150,7 @@ def _follow_both(port: Dataflow, plan: UpdatePlan, job: Job, waiting: Waiting, s
     after = follower.until(job.id, {RUNNING})
     if after.state != RUNNING:
         _refused(port, plan, after, "the service refused the update")
-    old = follower.until(plan.old.id, ())
+    old = follower.until(plan.old.id, (), from_now=True)
     if old.state != "UPDATED":
         raise HeadraceError(f"job {job.id} is running, but the old job {old.id} ended as {old.state}, not as UPDATED")
     if old.replaced_by and old.replaced_by != job.id:
@@ -189,7 +189,7 @@ def _drain(port: Dataflow, old: Job, waiting: Waiting, say: Say) -> None:
     then = f"the new job was not launched; when {old.id} is DRAINED, start it with: headrace job launch"
     try:
         ask_to_stop(port, old.id, "DRAINED")
-        ended = Follower(port, waiting, say).until(old.id, ())
+        ended = Follower(port, waiting, say).until(old.id, (), from_now=True)
     except KeyboardInterrupt:
         say(then)
         raise

@@ -8,10 +8,11 @@ import os
 from datetime import timedelta
 
 import pytest
+from fakes.cli import ROOT, headrace
 from fakes.dataflow import PROJECT, REGION
 from fakes.dataflow_http import dataflow_service
 from fakes.gcs import storage_emulator
-from fakes.jobs import NAME, JobsBench
+from fakes.jobs import IMAGE, NAME, JobsBench
 
 from pipeline.ops.following import Waiting
 from pipeline.transforms import files
@@ -353,6 +354,69 @@ def test_ctrl_c_while_the_old_job_drains_says_what_is_left_to_do(jobs, state, mo
     assert f"the new job was not launched; when {old} is DRAINED, start it with: headrace job launch" in done.err
 
 
+# What is told
+
+
+def test_what_was_said_of_a_job_in_its_long_life_is_not_told_again(jobs, state):
+    """Only what comes while we wait for its end."""
+    spec = jobs.spec()
+    for command, words in (("drain", [NAME, *PLACE]), ("update", [spec]), ("update", [spec, "--strategy=drain"])):
+        job = state.jobs[jobs.launched()]
+        state.say(job, "JOB_MESSAGE_WARNING", "an old story")
+        job.errors = ("a new story",)
+        done = jobs.job(command, *words)
+        assert done.code == 0, done.err
+        assert "an old story" not in done.err
+        assert ("a new story" in done.err) == (command == "drain" or "--strategy=drain" in words)
+        for one in state.named(NAME):
+            one.body["currentState"] = "JOB_STATE_DRAINED"
+
+
+# What reaches the job
+
+
+@pytest.mark.parametrize("value", ["a\nb", "^~^a~b", "a;b|c", "x" * 10_000, "\U0001f600 \u202e", "\ttab", "- a", "'"])
+def test_odd_parameters_reach_the_job_unchanged(jobs, state, value):
+    done = jobs.job("launch", jobs.spec(parameters={"timestamp_attribute": value}), "--no_wait")
+    assert done.code == 0, done.err
+    assert state.launches[0]["parameters"]["timestamp_attribute"] == value
+
+
+def real_template(jobs) -> None:
+    """The template as scripts/build_template makes it, with all of its parameters."""
+    metadata = json.loads((ROOT / "templates" / "streaming" / "metadata.json").read_text())
+    jobs.put("templates/streaming.json", json.dumps({"image": IMAGE, "metadata": metadata}).encode())
+
+
+def test_a_spec_is_held_to_the_real_template(jobs, state):
+    real_template(jobs)
+    assert jobs.job("launch", jobs.spec(parameters={"window": "5m"}), "--dry_run").code == 0
+    for wrong, said in (
+        ({"window": "five"}, "parameter 'window' is 'five', which does not match"),
+        ({"windw": "5m"}, "did you mean 'window'?"),
+        ({"num_workers": "5"}, "Beam's own options go into environment.additional_pipeline_options"),
+    ):
+        done = jobs.job("launch", jobs.spec(parameters=wrong))
+        assert (done.code, state.launches) == (2, [])
+        assert said in done.err
+
+
+def test_the_version_to_stay_compatible_with_goes_where_the_service_takes_it(jobs, state):
+    real_template(jobs)
+    jobs.launched()
+    uri = record_of_running(jobs)
+    record = json.loads(files.read_bytes(uri))
+    record["graph"]["sdk"] = "2.70.0"
+    files.write_bytes(uri, json.dumps(record).encode())
+    done = jobs.job("update", jobs.spec(), "--dry_run")
+    assert "put update_compatibility_version=2.70.0 into the launch spec's environment" in done.err
+    option = "update_compatibility_version=2.70.0"
+    done = jobs.job("update", jobs.spec(environment={"additional_pipeline_options": [option]}))
+    assert done.code == 0, done.err
+    assert "put update_compatibility_version" not in done.err
+    assert state.launches[-1]["environment"]["additionalPipelineOptions"] == [option]
+
+
 # What was changed in flight
 
 
@@ -418,12 +482,20 @@ def test_a_token_in_the_environment_of_the_caller_is_nowhere(jobs, state, monkey
     assert not [text for text in (*(one.out + one.err for one in done), record) if secret in text]
 
 
-@pytest.mark.parametrize("endpoint", ["http://10.0.0.1:80", "http://example.com", "ftp://127.0.0.1", "127.0.0.1:x"])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://10.0.0.1:80",
+        "http://example.com",
+        "ftp://127.0.0.1",
+        "127.0.0.1:x",
+        "https://example.com",
+        "https://googleapis.com.evil.org",
+    ],
+)
 @pytest.mark.parametrize("command", ["launch", "status", "list"])
 def test_no_command_speaks_plainly_to_another_machine(jobs, endpoint, command, monkeypatch):
     monkeypatch.setenv("DATAFLOW_EMULATOR_HOST", endpoint)
-    from fakes.cli import headrace
-
     words = {"launch": [jobs.spec()], "status": [NAME, *PLACE], "list": [*PLACE]}[command]
     done = headrace("job", command, *words)
     assert (done.code, "the Dataflow endpoint" in done.err) == (2, True), done.err

@@ -196,7 +196,7 @@ def test_the_endpoint_is_googles_unless_told_otherwise(monkeypatch):
     assert endpoint_of(None) == Endpoint("localhost:8080", "http", anonymous=True)
     assert endpoint_of("http://127.0.0.1:1/") == Endpoint("127.0.0.1:1", "http", anonymous=True)
     assert endpoint_of("[::1]:1") == Endpoint("[::1]:1", "http", anonymous=True)
-    assert endpoint_of("dataflow.example.com") == Endpoint("dataflow.example.com", "https", anonymous=False)
+    assert endpoint_of("x.p.googleapis.com") == Endpoint("x.p.googleapis.com", "https", anonymous=False)
 
 
 @pytest.mark.parametrize(

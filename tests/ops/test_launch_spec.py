@@ -201,6 +201,15 @@ def test_values_of_any_kind_are_told_and_do_not_break_the_reading(name, value):
         read_spec(f"{START}environment:\n  staging_location: gs://b1b/s\n  {name}: {value}\n", "launch.yaml")
 
 
+def test_characters_that_json_escapes_in_two_halves_are_read_and_halves_alone_refused():
+    spec = read_spec(GOOD.replace("rate: 0.10", r'rate: "\ud83d\ude00"'), "launch.yaml")
+    assert spec.parameters["rate"] == "\U0001f600"
+    with pytest.raises(UsageError, match=r"launch\.yaml:9: 'parameters\.rate' holds half a character"):
+        read_spec(GOOD.replace("rate: 0.10", r'rate: "\ud83d"'), "launch.yaml")
+    with pytest.raises(UsageError, match="holds half a character"):
+        read_spec(GOOD.replace("[min_num_workers=2]", r'["\udc00"]'), "launch.yaml")
+
+
 @pytest.mark.parametrize("name", ["0", "false", "[]", "x\u0301", "'-a'"])
 def test_a_new_job_name_is_checked_whatever_it_is(name):
     with pytest.raises(UsageError, match=r"update\.new_job_name"):

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pipeline.core.errors import UsageError
 
 OVERRIDE = "DATAFLOW_EMULATOR_HOST"
+_GOOGLE = "googleapis.com"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -24,7 +25,7 @@ class Endpoint:
 def endpoint_of(option: str | None) -> Endpoint:
     """The endpoint that ``--dataflow_endpoint`` or DATAFLOW_EMULATOR_HOST names, or Google's.
 
-    Raises UsageError for plain HTTP to another machine: a token would go there in clear.
+    Raises UsageError for plain HTTP to another machine, where a token would go in clear, and for hosts of others.
     """
     given = option or os.environ.get(OVERRIDE) or ""
     if not given:
@@ -41,5 +42,9 @@ def endpoint_of(option: str | None) -> Endpoint:
     if scheme == "http" and not local:
         raise UsageError(
             f"the Dataflow endpoint {given!r} is plain HTTP; only this machine may be spoken to without TLS"
+        )
+    if not local and not host.endswith(f".{_GOOGLE}"):
+        raise UsageError(
+            f"the Dataflow endpoint {given!r} is neither this machine nor a host of {_GOOGLE}, and would get a token"
         )
     return Endpoint(f"[{host}]{port}" if ":" in host else f"{host}{port}", scheme, anonymous=local)
