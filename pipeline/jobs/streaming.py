@@ -30,6 +30,9 @@ A watermark that overtakes. What is emitted behind the watermark is not dropped 
   end of a window while its shards are open (a timer holds it there), so that a manifest is written after its shards.
 Failed bundles. They are retried: on Dataflow for ever, locally four times. What they had written is written again
   under the same name, or lies there and no manifest names it. Publishing is at least once; copies share a dlq_id.
+Timers of a namesake. Beam's FnApiRunner, which runs the same worker code as Dataflow, keeps the timers
+  that a bundle set under their bare id: of two steps that both call a timer "end", one gets the timers of both, which
+  of them depends on the hash seed, and the other waits for ever. So no two steps here share a timer id.
 A file system that lists late. Nothing is listed: a manifest is the union of what is in state and of itself.
 
 An update in place may change every option but those that say what a shard is: --window, --layout, --rows_per_record,

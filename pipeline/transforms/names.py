@@ -46,11 +46,16 @@ STATISTICS = "statistics"
 DEAD_LETTERS = "dead_letters"
 ACCOUNTS = "accounts"
 
-# State and timer ids of the streaming graph: a running job keeps data under them.
+# State and timer ids of the streaming graph: a running job keeps data under them. A timer id is one step's alone:
+# Beam's FnApiRunner keeps the timers that steps set under the bare id, and hands all of them to one of the steps.
 BUFFER = "buffer"
 FILL = "fill"
 WAIT = "wait"
 LAST = "last"
+PUBLISH_WAIT = "publish_wait"
+PUBLISH_LAST = "publish_last"
+ARCHIVE_WAIT = "archive_wait"
+ARCHIVE_LAST = "archive_last"
 CLOCK = "clock"
 WATCH = "watch"
 CLOSE = "close"

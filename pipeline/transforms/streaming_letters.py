@@ -75,12 +75,11 @@ class _GatherLetters(beam.DoFn):  # type: ignore[misc]
     """(key, dead letter) -> whatever ``give_out`` makes of many of them.
 
     State puts a shuffle before the side effect: what a letter says is fixed by then, so that a retry repeats it.
+    The timers are each step's own (``names`` says why), and so the methods that Beam calls with them.
     """
 
     BUFFER = BagStateSpec(names.BUFFER, BytesCoder())
     FILL = ReadModifyWriteStateSpec(names.FILL, BytesCoder())
-    WAIT = TimerSpec(names.WAIT, TimeDomain.REAL_TIME)
-    LAST = TimerSpec(names.LAST, TimeDomain.WATERMARK)
 
     def __init__(self, limits: Limits, now: Now) -> None:
         self._limits, self._now = limits, now
@@ -102,46 +101,22 @@ class _GatherLetters(beam.DoFn):  # type: ignore[misc]
         """Do it; may be repeated with the same letters, or with some of them."""
         raise NotImplementedError
 
-    def process(  # noqa: PLR0917, state and timers come as parameters
-        self,
-        element: tuple[int, bytes],
-        timestamp: Timestamp = beam.DoFn.TimestampParam,
-        bag: Any = beam.DoFn.StateParam(BUFFER),
-        fill: Any = beam.DoFn.StateParam(FILL),
-        wait: Any = beam.DoFn.TimerParam(WAIT),
-        last: Any = beam.DoFn.TimerParam(LAST),
-    ) -> Iterator[str]:
+    def _gather(self, data: bytes, timestamp: Timestamp, buffer: Buffer) -> Iterator[str]:
         """Hold a letter back, or give out all that were held back with it."""
         if not self.wanted():
             return
-        buffer = Buffer(bag, fill, wait=wait, last=last, limits=self._limits)
-        held = buffer.add(element[1], rows=1, timestamp=timestamp, now=self._now)
+        held = buffer.add(data, rows=1, timestamp=timestamp, now=self._now)
         if held:
             yield from self._give_out(held)
 
-    @on_timer(WAIT)  # type: ignore[untyped-decorator]
-    def on_wait(
-        self,
-        bag: Any = beam.DoFn.StateParam(BUFFER),
-        fill: Any = beam.DoFn.StateParam(FILL),
-        wait: Any = beam.DoFn.TimerParam(WAIT),
-        last: Any = beam.DoFn.TimerParam(LAST),
-    ) -> Iterator[str]:
-        """The wait is over."""
-        held = Buffer(bag, fill, wait=wait, last=last, limits=self._limits).take()
+    def _end(self, buffer: Buffer) -> Iterator[str]:
+        """The wait is over, or time is, which is a drain."""
+        held = buffer.take()
         if held:
             yield from self._give_out(held)
 
-    @on_timer(LAST)  # type: ignore[untyped-decorator]
-    def on_last(
-        self,
-        bag: Any = beam.DoFn.StateParam(BUFFER),
-        fill: Any = beam.DoFn.StateParam(FILL),
-        wait: Any = beam.DoFn.TimerParam(WAIT),
-        last: Any = beam.DoFn.TimerParam(LAST),
-    ) -> Iterator[str]:
-        """The end of time, which is a drain."""
-        yield from self.on_wait(bag, fill, wait, last)
+    def _buffer(self, bag: Any, fill: Any, wait: Any, last: Any) -> Buffer:
+        return Buffer(bag, fill, wait=wait, last=last, limits=self._limits)
 
     def _give_out(self, held: Held) -> Iterator[str]:
         yield from self.give_out([decode_letter(data) for data in sorted(held.items)])
@@ -150,9 +125,46 @@ class _GatherLetters(beam.DoFn):  # type: ignore[misc]
 class PublishLetters(_GatherLetters):
     """(key, dead letter) -> nothing; each is published to the topic, at least once, under its own ``dlq_id``."""
 
+    WAIT = TimerSpec(names.PUBLISH_WAIT, TimeDomain.REAL_TIME)
+    LAST = TimerSpec(names.PUBLISH_LAST, TimeDomain.WATERMARK)
+
     def __init__(self, settings: LetterSettings, make: MakePublisher, now: Now = wall_clock) -> None:
         super().__init__(PUBLISH_LIMITS, now)
         self._settings, self._make = settings, make
+
+    def process(  # noqa: PLR0917, state and timers come as parameters
+        self,
+        element: tuple[int, bytes],
+        timestamp: Timestamp = beam.DoFn.TimestampParam,
+        bag: Any = beam.DoFn.StateParam(_GatherLetters.BUFFER),
+        fill: Any = beam.DoFn.StateParam(_GatherLetters.FILL),
+        wait: Any = beam.DoFn.TimerParam(WAIT),
+        last: Any = beam.DoFn.TimerParam(LAST),
+    ) -> Iterator[str]:
+        """Hold a letter back, or give out all that were held back with it."""
+        yield from self._gather(element[1], timestamp, self._buffer(bag, fill, wait, last))
+
+    @on_timer(WAIT)  # type: ignore[untyped-decorator]
+    def on_wait(
+        self,
+        bag: Any = beam.DoFn.StateParam(_GatherLetters.BUFFER),
+        fill: Any = beam.DoFn.StateParam(_GatherLetters.FILL),
+        wait: Any = beam.DoFn.TimerParam(WAIT),
+        last: Any = beam.DoFn.TimerParam(LAST),
+    ) -> Iterator[str]:
+        """The wait is over."""
+        yield from self._end(self._buffer(bag, fill, wait, last))
+
+    @on_timer(LAST)  # type: ignore[untyped-decorator]
+    def on_last(
+        self,
+        bag: Any = beam.DoFn.StateParam(_GatherLetters.BUFFER),
+        fill: Any = beam.DoFn.StateParam(_GatherLetters.FILL),
+        wait: Any = beam.DoFn.TimerParam(WAIT),
+        last: Any = beam.DoFn.TimerParam(LAST),
+    ) -> Iterator[str]:
+        """The end of time."""
+        yield from self._end(self._buffer(bag, fill, wait, last))
 
     def wanted(self) -> bool:
         """Whether there is a topic."""
@@ -168,9 +180,46 @@ class PublishLetters(_GatherLetters):
 class ArchiveLetters(_GatherLetters):
     """(key, dead letter) -> the URI of the archive file that holds it."""
 
+    WAIT = TimerSpec(names.ARCHIVE_WAIT, TimeDomain.REAL_TIME)
+    LAST = TimerSpec(names.ARCHIVE_LAST, TimeDomain.WATERMARK)
+
     def __init__(self, settings: LetterSettings, now: Now = wall_clock) -> None:
         super().__init__(Limits(ARCHIVE_ROWS, ARCHIVE_BYTES, settings.archive_wait_seconds), now)
         self._settings = settings
+
+    def process(  # noqa: PLR0917, state and timers come as parameters
+        self,
+        element: tuple[int, bytes],
+        timestamp: Timestamp = beam.DoFn.TimestampParam,
+        bag: Any = beam.DoFn.StateParam(_GatherLetters.BUFFER),
+        fill: Any = beam.DoFn.StateParam(_GatherLetters.FILL),
+        wait: Any = beam.DoFn.TimerParam(WAIT),
+        last: Any = beam.DoFn.TimerParam(LAST),
+    ) -> Iterator[str]:
+        """Hold a letter back, or give out all that were held back with it."""
+        yield from self._gather(element[1], timestamp, self._buffer(bag, fill, wait, last))
+
+    @on_timer(WAIT)  # type: ignore[untyped-decorator]
+    def on_wait(
+        self,
+        bag: Any = beam.DoFn.StateParam(_GatherLetters.BUFFER),
+        fill: Any = beam.DoFn.StateParam(_GatherLetters.FILL),
+        wait: Any = beam.DoFn.TimerParam(WAIT),
+        last: Any = beam.DoFn.TimerParam(LAST),
+    ) -> Iterator[str]:
+        """The wait is over."""
+        yield from self._end(self._buffer(bag, fill, wait, last))
+
+    @on_timer(LAST)  # type: ignore[untyped-decorator]
+    def on_last(
+        self,
+        bag: Any = beam.DoFn.StateParam(_GatherLetters.BUFFER),
+        fill: Any = beam.DoFn.StateParam(_GatherLetters.FILL),
+        wait: Any = beam.DoFn.TimerParam(WAIT),
+        last: Any = beam.DoFn.TimerParam(LAST),
+    ) -> Iterator[str]:
+        """The end of time."""
+        yield from self._end(self._buffer(bag, fill, wait, last))
 
     def wanted(self) -> bool:
         """Whether there is an archive."""

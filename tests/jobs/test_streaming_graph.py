@@ -52,6 +52,13 @@ def test_labels_state_and_timers_are_from_names_py(job):
         assert set(step["states"]) | set(step["timers"]) <= written
 
 
+def test_no_two_steps_share_a_timer_id(job):
+    """Beam's FnApiRunner keeps set timers under the bare id: all would go to one step, and the others lose theirs."""
+    timers = [timer for step in graph_of(job)["steps"] for timer in step["timers"]]
+    assert len(timers) > 8
+    assert sorted(set(timers)) == sorted(timers)
+
+
 def test_no_label_of_ours_holds_a_lambda_or_a_place_in_a_file(job):
     labels = [step["name"] for step in graph_of(job)["steps"]]
     assert [label for label in labels if _INTERNAL.search(label)] == []
