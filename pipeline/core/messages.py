@@ -11,7 +11,7 @@ from typing import Literal
 from pipeline.core.compression import Compression
 from pipeline.core.dead_letter import DeadLetter, dead_letter_id, from_rejection, original_attributes
 from pipeline.core.errors import UsageError
-from pipeline.core.event_times import rfc3339
+from pipeline.core.event_times import parse_rfc3339, rfc3339
 from pipeline.core.reasons import Reason, Stage
 from pipeline.core.records import Fault, Rejection
 from pipeline.core.settings import InputSettings
@@ -169,6 +169,14 @@ def earlier_failure(message: Message) -> tuple[str, int] | None:
     if _ID.fullmatch(dlq_id) is None or _ATTEMPT.fullmatch(attempt) is None:
         return None
     return dlq_id, int(attempt)
+
+
+def first_event_time(message: Message) -> int | None:
+    """The event time (microseconds since 1970) of a replayed message when it first came; None where nobody has told."""
+    if earlier_failure(message) is None:
+        return None
+    text = dict(message.attributes).get("dlq_event_time", "")
+    return parse_rfc3339(text.encode("utf-8", "replace"))
 
 
 def own_attributes(message: Message) -> tuple[tuple[str, str], ...]:

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from pipeline.core.errors import UsageError
 from pipeline.core.event_times import read_times, rfc3339
-from pipeline.core.messages import Message, StreamSettings
+from pipeline.core.messages import Message, StreamSettings, first_event_time
 from pipeline.core.reasons import Reason
 from pipeline.core.records import BoolArray, Fault, Int64Array
 from pipeline.core.schema import Feature, Kind, Schema
 from pipeline.core.schema_text import nearest
 from pipeline.core.validation import show
-from pipeline.core.windows import END_EVENT_US, FIRST_EVENT_US, window_start
+from pipeline.core.windows import END_EVENT_US, FIRST_EVENT_US, is_late, window_start
 
 _EVENT_TIME: Callable[[Message], int] = attrgetter("event_time_us")
 _PUBLISHED: Callable[[Message], int] = attrgetter("publish_time_us")
@@ -42,6 +42,9 @@ class Placing:
 
     Such a feature is an INT (seconds since 1970, or milli-, micro-, nanoseconds by their size) or RFC 3339 in a BYTES;
     it must be required by ``schema``. Raises UsageError for a feature that cannot be one.
+
+    A replayed message that goes by the runner's time belongs where it did at first, unless that window has closed by
+    now: then it goes by the runner's time, so that being replayed makes nothing late.
     """
 
     def __init__(self, settings: StreamSettings, schema: Schema) -> None:
@@ -54,11 +57,14 @@ class Placing:
 
     def time_before_decoding(self, message: Message) -> int | None:
         """The event time of a message whose payload was refused: None where only the payload would tell."""
-        return message.event_time_us if self._feature is None else None
+        if self._feature is not None:
+            return None
+        first = first_event_time(message)
+        return message.event_time_us if first is None else min(first, message.event_time_us)
 
     def place(self, messages: Sequence[Message], batch: pa.RecordBatch, *, closed_before_s: int) -> Placed:
         """Where the rows of ``batch`` (canonical columns), which came in ``messages``, belong."""
-        times, bad = self._times(messages, batch)
+        times, bad = self._times(messages, batch, closed_before_s)
         starts: Int64Array = times // 1_000_000
         starts = starts - starts % self._window_s
         published = np.clip(
@@ -82,10 +88,25 @@ class Placing:
                 refused[row] = (self._late(time, closed_before_s), time)
         return Placed(times, starts, refused)
 
-    def _times(self, messages: Sequence[Message], batch: pa.RecordBatch) -> tuple[Int64Array, BoolArray]:
+    def _times(
+        self, messages: Sequence[Message], batch: pa.RecordBatch, closed_before_s: int
+    ) -> tuple[Int64Array, BoolArray]:
         if self._feature is not None:
             return read_times(batch.column(self._feature))
-        return _array(_EVENT_TIME, messages), np.zeros(len(messages), np.bool_)
+        times = _array(_EVENT_TIME, messages)
+        for row, message in enumerate(messages):
+            first = first_event_time(message) if message.attributes else None
+            if first is not None and FIRST_EVENT_US <= first < times[row] and not self._closed(first, closed_before_s):
+                times[row] = first
+        return times, np.zeros(len(messages), np.bool_)
+
+    def _closed(self, time_us: int, closed_before_s: int) -> bool:
+        return is_late(
+            window_start(time_us, self._window_s),
+            window_seconds=self._window_s,
+            allowed_lateness_seconds=self._lateness_s,
+            closed_before=closed_before_s,
+        )
 
     def _no_time(self, batch: pa.RecordBatch, row: int) -> Fault:
         value = show(batch.column(self._feature)[row].as_py())

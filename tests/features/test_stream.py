@@ -365,6 +365,51 @@ def test_a_timestamp_from_the_future_is_refused_without_a_feature_too():
     assert processor(max_event_ahead_seconds=86_403).process(messages, closed_before_s=NEVER_CLOSED).refused == []
 
 
+def replayed_message(text: str, *, dlq_id: str = "0" * 64, payload: bytes | None = None) -> Message:
+    """A message of noon that says when it first came."""
+    attributes = (("dlq_attempt", "1"), ("dlq_event_time", text), ("dlq_id", dlq_id))
+    return Message(payload or payload_of(0), attributes, "m", NOON * 1_000_000, NOON * 1_000_000)
+
+
+MINUTES_AGO = "2023-11-14T22:03:20Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "closed_before", "start"),
+    [
+        (MINUTES_AGO, NEVER_CLOSED, 1_699_999_380),
+        (MINUTES_AGO, 1_699_999_380 + 179, 1_699_999_380),
+        (MINUTES_AGO, 1_699_999_380 + 180, NOON),  # that window has closed: a replay makes nothing late
+        ("1002-01-01T00:00:00Z", NOON, NOON),
+        ("1001-12-31T23:59:59Z", NEVER_CLOSED, NOON),
+        ("0001-01-01T00:00:00Z", NEVER_CLOSED, NOON),
+        ("9999-12-31T23:59:59Z", NEVER_CLOSED, NOON),
+        ("2023-11-14T23:59:59Z", NEVER_CLOSED, NOON),  # later than it came
+        ("-1", NEVER_CLOSED, NOON),
+        ("NaN", NEVER_CLOSED, NOON),
+        ("1e18", NEVER_CLOSED, NOON),
+        ("\ud800", NEVER_CLOSED, NOON),
+        ("", NEVER_CLOSED, NOON),
+    ],
+)
+def test_a_replayed_message_goes_to_the_window_of_its_first_time_while_that_is_open(text, closed_before, start):
+    found = processor().process([replayed_message(text)], closed_before_s=closed_before)
+    assert (found.refused, [chunk.window_start for chunk in found.chunks]) == ([], [start])
+
+
+def test_only_a_message_that_was_a_dead_letter_goes_by_its_first_time_and_never_against_a_feature():
+    stranger = processor().process([replayed_message(MINUTES_AGO, dlq_id="x")], closed_before_s=NEVER_CLOSED)
+    assert [chunk.window_start for chunk in stranger.chunks] == [NOON]
+    message = replayed_message(MINUTES_AGO, payload=payload_of(0, t="2023-11-14T22:12:59Z"))
+    by_feature = processor(event_time_feature="t").process([message], closed_before_s=NEVER_CLOSED)
+    assert [chunk.window_start for chunk in by_feature.chunks] == [1_699_999_920]
+
+
+def test_a_replayed_message_that_fails_again_keeps_its_first_time():
+    (one,) = processor().process([replayed_message(MINUTES_AGO, payload=b"{")], closed_before_s=NEVER_CLOSED).refused
+    assert one.event_time_us == 1_699_999_400_000_000
+
+
 @pytest.mark.parametrize("error", [RecursionError("deep"), UsageError("gives 1 rows"), KeyError("x"), RuntimeError()])
 def test_whatever_a_transform_raises_the_stream_goes_on(error):
     found = processor(Odd({3, 17}, error=error)).process(
