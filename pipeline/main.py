@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"headrace: failed: storage: {_shown(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("headrace: interrupted; nothing was committed", file=sys.stderr)
+        print("headrace: interrupted before it was done", file=sys.stderr)
         return 130
     finally:
         if before is not None:
