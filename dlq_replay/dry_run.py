@@ -115,7 +115,8 @@ class DryRun:
         if policy.is_used_up(letter):
             return policy.decide(letter, Repaired(b"", ()))
         try:
-            payload = payload_of(letter, self._open, max_bytes=self._sender.max_bytes)
+            most, folders = self._sender.max_bytes, self._settings.readable
+            payload = payload_of(letter, self._open, max_bytes=most, folders=folders)
             repaired = self._repair(letter, payload)
         except (Unreadable, BadFixModule) as error:
             return Decision(Fate.LEAVE, str(error))

@@ -55,13 +55,13 @@ def _fix(document: Document, path: Path, entry: Any) -> Fix:
     known = {reason.value for reason in Reason}
     for reason in reasons:
         if reason not in known:
-            document.fail((*path, "when", "reason"), f"'{reason}' is no reason; give one of {', '.join(sorted(known))}")
+            document.fail((*path, "when", "reason"), f"{reason!r} is no reason; give one of {', '.join(sorted(known))}")
     ops: list[Op] = []
     for name, given in entry.items():
         if name == "when":
             continue
         if name not in _OPS:
-            document.fail((*path, name), f"'{name}' is no repair; give one of {', '.join(_OPS)}")
+            document.fail((*path, name), f"{name!r} is no repair; give one of {', '.join(_OPS)}")
         ops += _OPS[name](document, (*path, name), given)
     features = _names(document, (*path, "when", "feature"), when.get("feature", []))
     return Fix(tuple(ops), frozenset(reasons), frozenset(features))
@@ -91,7 +91,7 @@ def _renames(document: Document, path: Path, given: Any) -> Iterator[Op]:
 
 def _casts(document: Document, path: Path, given: Any) -> Iterator[Op]:
     for key, to in _pairs(document, path, given, "cast: {key: int}"):
-        if to not in CASTS:
+        if not isinstance(to, str) or to not in CASTS:
             document.fail((*path, key), f"cast to one of {', '.join(CASTS)}")
         yield Cast(key, to)
 
@@ -155,10 +155,16 @@ def _set_attributes(document: Document, path: Path, given: Any) -> Iterator[Op]:
         if not isinstance(value, str):
             document.fail(at, "an attribute is a text (in quotes where YAML would take it for something else)")
         if name in OWN_NAMES or name.startswith(("goog", "orig_")) or not name:
-            document.fail(at, f"the attribute '{name}' is reserved")
+            document.fail(at, f"the attribute {name!r} is reserved")
+        if _has_surrogate(name) or _has_surrogate(value):
+            document.fail(at, "an attribute is text that UTF-8 can hold, without lone surrogates")
         if len(name.encode()) > MAX_KEY_BYTES or len(value.encode()) > MAX_VALUE_BYTES:
             document.fail(at, f"a name has at most {MAX_KEY_BYTES} bytes, a value {MAX_VALUE_BYTES}")
         yield SetAttribute(name, value)
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _json(document: Document, path: Path, value: Any) -> str:

@@ -83,8 +83,8 @@ class Repair:
 def _by_user(function: UserFix, repaired: Repaired) -> Repaired:
     try:
         result = function(repaired.payload, dict(repaired.attributes))
-    except Exception as error:  # the user's code may raise anything; it is theirs to fix
-        raise BadFixModule(f"the fix module failed: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # the user's code may raise anything; it is theirs to fix
+        raise BadFixModule(f"the fix module failed: {type(error).__name__}: {_words(error)}") from error
     if result is None:
         return replace(repaired, parked=True)
     if not (isinstance(result, tuple) and len(result) == 2):
@@ -95,6 +95,13 @@ def _by_user(function: UserFix, repaired: Repaired) -> Repaired:
     pairs = tuple(sorted(attributes.items()))
     changed = repaired.changed or payload != repaired.payload or pairs != repaired.attributes
     return replace(repaired, payload=payload, attributes=pairs, changed=changed)
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # even this is the user's code
+        return "(it cannot be shown)"
 
 
 def _is_text_map(value: Any) -> bool:

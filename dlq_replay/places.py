@@ -107,6 +107,13 @@ def spelt_one_way(path: str) -> str:
     return path if "://" in path else os.path.realpath(path)
 
 
+def is_below(uri: str, folder: str) -> bool:
+    """Whether a file lies in ``folder`` or below it, wherever links and ``..`` lead."""
+    if "://" in uri and any(part in (".", "..") for part in uri.split("/")):
+        return False  # some file systems would follow them
+    return bool(folder) and spelt_one_way(uri).startswith(spelt_one_way(folder).rstrip("/") + "/")
+
+
 def _is_run(name: str) -> bool:
     try:
         parse_run_folder(name)

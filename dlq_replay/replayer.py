@@ -186,7 +186,7 @@ class Replayer:
         if policy.is_used_up(letter):
             return policy.decide(letter, Repaired(b"", ()))
         try:
-            payload = payload_of(letter, self._ports.open_file, max_bytes=sender.max_bytes)
+            payload = self._payload(letter)
             repaired = self._repair(letter, payload)
         except (Unreadable, BadFixModule) as error:
             return Decision(Fate.LEAVE, str(error))
@@ -196,6 +196,10 @@ class Replayer:
         decision = policy.decide(letter, repaired)
         why = sender.refuses(decision.outgoing) if decision.outgoing else ""
         return Decision(Fate.LEAVE, why) if why else decision
+
+    def _payload(self, letter: DeadLetter) -> bytes:
+        ports, most = self._ports, self._ports.sender.max_bytes
+        return payload_of(letter, ports.open_file, max_bytes=most, folders=self._settings.readable)
 
     def _keep(self, name: str, batch: dict[Key, tuple[DeadLetter, Decision]]) -> dict[str, str]:
         """Archive (where asked), park and send a claimed batch; the ids that could not be sent, and why."""

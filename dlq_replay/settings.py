@@ -35,7 +35,8 @@ class ReplaySettings:
     ``parking_topic`` is where parked letters go; empty means an archive beside the ledger. ``rate`` is in letters a
     second over all ``senders`` together; None means as fast as it goes. ``limit`` needs a single sender.
     ``keep_letters`` archives letters as they were before they are sent; ``park_left`` parks those that would be left
-    where they are, for a source that does not keep them.
+    where they are, for a source that does not keep them. ``payload_folders`` are where, besides ``root``, payloads may
+    lie that were too large for their letters.
     """
 
     replay_id: str
@@ -54,6 +55,7 @@ class ReplaySettings:
     force: bool = False
     keep_letters: bool = False
     park_left: bool = False
+    payload_folders: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.senders <= LANES:
@@ -65,6 +67,11 @@ class ReplaySettings:
     def places(self) -> Places:
         """Where the replay writes."""
         return Places(self.root)
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """The folders from which payloads may be read."""
+        return (self.root, *self.payload_folders)
 
     @property
     def batch_rows(self) -> int:

@@ -13,7 +13,7 @@ from dlq_replay.archives import resolve_archives
 from dlq_replay.fix_file import digest_of, parse_fixes
 from dlq_replay.fix_module import FixModule, split_module
 from dlq_replay.fixes import Fix
-from dlq_replay.places import common_root, older_than, spelt_one_way
+from dlq_replay.places import common_root, older_than, root_of, spelt_one_way
 from dlq_replay.policy import Policy
 from dlq_replay.report import Asked
 from dlq_replay.settings import ReplaySettings, Target
@@ -23,6 +23,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.records import InputFile
 from pipeline.transforms import files
 
+_SLOWEST = 0.01
 NEWER = "archives written after the replay began"
 
 
@@ -65,6 +66,7 @@ def prepare(arguments: Namespace, now: datetime) -> Prepared:
         lease_seconds=arguments.claim_lease,
         force=arguments.force,
         keep_letters=subscription is not None,
+        payload_folders=_payload_folders(arguments, archives),
     )
     settings.repair()  # here, since a module that does not load would fail on every worker
     if arguments.execute:
@@ -87,6 +89,8 @@ def _check_together(arguments: Namespace) -> None:
         raise UsageError("--transform needs --schema, the schema that it was made with")
     if arguments.to_shards and not arguments.schema:
         raise UsageError("--to_shards makes shards of rows that are valid under a schema: give --schema")
+    if arguments.rate is not None and arguments.rate < _SLOWEST:
+        raise UsageError(f"--rate must be at least {_SLOWEST}: one letter in {1 / _SLOWEST:,.0f} s")
     if arguments.claim_lease < 1:
         raise UsageError("--claim_lease must be at least 1s: within it a batch has to be sent")
 
@@ -110,6 +114,12 @@ def _root(arguments: Namespace, subscription: str | None, archives: tuple[InputF
             "ledger, its report, and the letters as they were"
         )
     return ""
+
+
+def _payload_folders(arguments: Namespace, archives: tuple[InputFile, ...]) -> tuple[str, ...]:
+    """Where large payloads may lie: beside the archives that are read, and where the user says."""
+    own = sorted({root_of(spelt_one_way(file.uri)) for file in archives})
+    return (*own, *(spelt_one_way(folder) for folder in arguments.payload_folder or ()))
 
 
 def _target(arguments: Namespace) -> Target:

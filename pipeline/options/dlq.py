@@ -213,6 +213,14 @@ REPLAY = (
         metavar="FOLDER",
     ),
     Option(
+        "payload_folder",
+        "A folder, besides the dead-letter folder, from which payloads are read that were too large for their "
+        "letters (a job without --dead_letters puts them below its --output). Files anywhere else are never opened, "
+        "whatever a letter says.",
+        many=True,
+        metavar="PATH",
+    ),
+    Option(
         "claim_lease",
         "A batch that another replay has claimed and not finished is waited for so long; then that replay is taken for "
         "dead, and the batch is sent (perhaps a second time).",

@@ -196,6 +196,13 @@ def test_nothing_in_a_payload_can_make_a_repair_fail(payload, attributes):
         ("fixes:\n  - drop: [a]\n    when: {stage: x}", "fixes.yaml:3: 'when' has a reason, a feature"),
         ("fixes:\n  - drop: [a]\n  - dorp: [a]", "fixes.yaml:3: 'dorp' is no repair"),
         ("fixes:\n  - cast: {a: integer}", "fixes.yaml:2: cast to one of int, float"),
+        ("fixes:\n  - cast: {a: [int]}", "fixes.yaml:2: cast to one of int, float"),
+        ('fixes:\n  - set_attribute: {n: "\\ud800"}', "fixes.yaml:2: an attribute is text that UTF-8 can hold"),
+        ('fixes:\n  - drop: [a]\n    when: {reason: "\\e[2J"}', r"fixes.yaml:3: '\\x1b\[2J' is no reason"),
+        ("fixes:\n  - default: {a: &a [*a]}", "fixes.yaml:2: .*circle"),
+        ("fixes:\n  - cast: {a: int}\n    cast: {b: int}", "fixes.yaml:3: 'cast' is given twice"),
+        ("fixes:\n  - default: {a: 1.0e+400}", "fixes.yaml:2: JSON has no such number"),
+        (f"fixes:\n  - default: {{a: {'[' * 5000}1{']' * 5000}}}", "fixes.yaml"),
         ("fixes:\n  - rename: {a: a}", "the new name must be a text other than the old one"),
         ("fixes:\n  - drop: []", "write it as drop"),
         ("fixes:\n  - keep: {a: middle}", "keep the first or the last"),
@@ -241,6 +248,9 @@ def test_a_fix_module_repairs_parks_and_is_refused_in_words():
         ("return payload, {'n': 1}", "names and values are text"),
         ("return payload, None", "names and values are text"),
         ("raise KeyError('x')", "the fix module failed: KeyError"),
+        ("raise SystemExit(0)", "the fix module failed: SystemExit"),
+        ("raise type('E', (Exception,), {'__str__': None})", "the fix module failed: E: .it cannot be shown"),
+        ("return fix(payload, attributes)", "the fix module failed: RecursionError"),
     ):
         with pytest.raises(BadFixModule, match=says):
             by_module(body)

@@ -254,17 +254,52 @@ def test_letters_of_an_ordering_key_are_sent_in_their_order():
 def test_spilled_payloads_are_read_back_and_checked():
     sent = Sent()
     whole = letter(0, payload=b"z" * 900)
-    spilled = replace(whole, payload=None, payload_uri="spill")
-    assert replay([spilled], sent, {}, archives={"spill": b"z" * 900}).replayed == 1
+    spilled = replace(whole, payload=None, payload_uri="dead/run=1/spill")
+    assert replay([spilled], sent, {}, archives={"dead/run=1/spill": b"z" * 900}).replayed == 1
     assert sent.outgoing[0].payload == b"z" * 900
     for archives, uri, why in (
-        ({}, "spill", "is gone"),
-        ({"spill": b"y" * 900}, "spill", "sha256"),
-        ({"spill": b"z" * 1001}, "spill", "longer than the 1,000 bytes"),
+        ({}, "dead/run=1/spill", "is gone"),
+        ({"dead/run=1/spill": b"y" * 900}, "dead/run=1/spill", "sha256"),
+        ({"dead/run=1/spill": b"z" * 1001}, "dead/run=1/spill", "longer than the 1,000 bytes"),
         ({}, None, "nobody has told"),
     ):
         tally = replay([replace(spilled, payload_uri=uri, payload_length=900)], Sent(), {}, archives=archives)
         assert why in next(iter(tally.left)), why
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "/etc/passwd",
+        "etc",
+        "dead/../secret",
+        "deadly/spill",
+        "dead/link/secret",
+        "gs://other/secret",
+        "file:///etc/passwd",
+        "gs://mine/dead/../secret",
+        "dead",
+        "",
+    ],
+)
+def test_a_letter_cannot_have_files_read_that_are_no_dead_letters(uri, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dead").mkdir()
+    (tmp_path / "dead" / "link").symlink_to("/etc")
+    secret = letter(0, payload=b"secret")
+    hostile = replace(secret, payload=None, payload_uri=uri, payload_length=0)
+    sent, folders = Sent(), ("gs://mine/dead", "")
+    tally = replay([hostile], sent, {}, archives={uri: b"secret"}, payload_folders=folders)
+    assert sent.outgoing == []
+    assert sum(tally.left.values()) == 1
+
+
+def test_a_payload_in_a_file_needs_its_sha256_and_may_lie_in_a_folder_that_was_named():
+    spilled = replace(letter(0, payload=b"z"), payload=None, payload_uri="gs://out/oversized/z")
+    archives, named = {"gs://out/oversized/z": b"z"}, ("gs://out/oversized/",)
+    assert replay([spilled], Sent(), {}, archives=archives, payload_folders=named).replayed == 1
+    unsigned = replace(spilled, payload_sha256="")
+    assert "not the sha256" in next(iter(replay([unsigned], Sent(), {}, archives=archives, payload_folders=named).left))
 
 
 def test_the_good_part_of_a_damaged_archive_is_replayed_and_the_damage_told():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -241,11 +242,27 @@ def test_large_letters_and_those_whose_bytes_lie_in_a_file_go_back_whole(lot, tm
     pointing = replace(spilled, payload=None, payload_uri=str(tmp_path / "spill"))
     gone = replace(letter(10), payload=None, payload_uri=str(tmp_path / "nowhere"))
     lot.put(*large, pointing, gone)
-    counts = lot.replay().json["counts"]
+    counts = lot.replay("--payload_folder", tmp_path).json["counts"]
     assert counts["replayed"] == 4
     assert counts["left"] == {"the file that holds the payload is gone": 1}
     got = {one.attributes["dlq_id"]: one.data for one in lot.pubsub.pull_all(lot.arrived, 4)}
     assert got == {one.dlq_id: one.payload for one in (*large, spilled)}
+
+
+def test_a_letter_that_anyone_published_cannot_have_a_file_of_ours_sent(lot, tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+    names = {"dlq_payload_uri": str(tmp_path / "secret"), "dlq_payload_sha256": hashlib.sha256(b"secret").hexdigest()}
+    attempts = {"dlq_id": "../../x", "dlq_attempt": "-1"}, {"dlq_attempt": "9" * 40}, {"dlq_attempt": "x"}
+    lot.pubsub.publish(lot.topic, *((b"", names | more) for more in attempts))
+    for execute in (False, True):
+        done = lot.replay(execute=execute)
+        assert done.code == 0, done.err
+        left = (done.json["counts"] if execute else done.json)["left"]
+        assert [why.split(",")[0] for why in left] == [
+            "the letter names a file outside the dead-letter folder for its payload"
+        ]
+    assert lot.pubsub.pull(lot.arrived) == []
+    assert len(lot.left()) == 3
 
 
 def test_to_original_finds_the_topic_of_the_subscription_that_refused(lot):
