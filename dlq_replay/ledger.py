@@ -27,6 +27,9 @@ from pipeline.core.text import printable
 _LOG = logging.getLogger(__name__)
 _READERS = 16  # requests to object storage take 20 to 50 ms each
 _POLL_SECONDS = 2.0
+_LONGEST_LEASE = 1e9
+_SKEW_SECONDS = 600.0
+"""Clocks of two machines differ by less: a claim that is older than its lease by more is of one that died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +78,15 @@ class Entry:
         """The reverse of ``to_bytes``. Raises HeadraceError where the file was not written by us."""
         try:
             head, *rows = (json.loads(line) for line in data.splitlines())
-            at = read_time(head["at"])
-            if head["entry"] not in ("claim", "done") or at is None:
+            at, lease = read_time(head["at"]), float(head["lease_seconds"])
+            if head["entry"] not in ("claim", "done") or at is None or not 0 <= lease < _LONGEST_LEASE:
                 raise ValueError
             return cls(
                 head["entry"],
                 str(head["replay"]),
                 str(head["worker"]),
                 at,
-                float(head["lease_seconds"]),
+                lease,
                 tuple(Row(Key(str(row["dlq_id"]), int(row["attempt"])), str(row.get("fate", ""))) for row in rows),
                 head.get("claim"),
             )
@@ -129,6 +132,7 @@ class Lane:
         self._before = KeySet()  # what was done when this worker began: forgotten by force
         self._next = 0
         self._open: tuple[int, Entry] | None = None
+        self._seen = clock.now()  # when the open claim was first met, by this machine's clock
         self._mine: int | None = None
         self._load()
 
@@ -189,6 +193,7 @@ class Lane:
 
     def _take_in(self, entry: Entry) -> None:
         if entry.kind == "claim":
+            self._seen = self._clock.now()
             self._open = (self._next, entry)  # an older open claim was over, or it would have been waited for
         else:
             for row in entry.rows:
@@ -203,12 +208,18 @@ class Lane:
             return False
         entry, owner = self._open[1], self._owner
         ours = entry.worker == owner.worker or (entry.replay == owner.replay and not owner.shared)
-        return not ours and self._clock.now() < entry.ends
+        return not ours and self._clock.now() < self._over(entry)
+
+    def _over(self, entry: Entry) -> datetime:
+        """When the open claim's lease is over for sure: counted from when it was met, whose clock is this one's."""
+        if self._clock.now() >= entry.ends + timedelta(seconds=_SKEW_SECONDS):
+            return entry.ends
+        return self._seen + timedelta(seconds=entry.lease_seconds)
 
     def _wait(self) -> None:
         assert self._open is not None  # or there would be nothing to wait for
         entry = self._open[1]
-        left = (entry.ends - self._clock.now()).total_seconds()
+        left = (self._over(entry) - self._clock.now()).total_seconds()
         _LOG.info(
             "waiting for replay %s, which has claimed %d letters, at most %.0f s; if it has died, "
             "--replay_id=%s takes over at once",

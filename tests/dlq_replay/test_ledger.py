@@ -2,7 +2,7 @@
 
 import threading
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, settings
@@ -60,6 +60,23 @@ def test_a_claim_of_one_that_died_is_taken_over_when_its_lease_is_over():
     assert 100 <= ticking.slept < 103
 
 
+@pytest.mark.parametrize("ahead", [-3600, -300, 300, 599])
+def test_a_claim_is_waited_for_by_ones_own_clock_though_the_others_goes_wrong(ahead):
+    store, ticking = MemoryStore(), Ticking()
+    lane(store, "other").claim([A])
+    ticking.time += timedelta(seconds=ahead)
+    assert lane(store, "me", clock=ticking.clock).claim([A]) == [A]
+    assert 100 <= ticking.slept < 103  # a lease: no less, or letters go twice; no more, or it never ends
+
+
+def test_a_claim_of_one_that_died_long_ago_is_not_waited_for():
+    store, ticking = MemoryStore(), Ticking()
+    lane(store, "dead").claim([A])
+    ticking.time += timedelta(seconds=701)
+    assert lane(store, "me", clock=ticking.clock).claim([A]) == [A]
+    assert ticking.slept == 0
+
+
 def test_the_same_replay_takes_its_own_claim_over_at_once_unless_workers_share_lanes():
     store = MemoryStore()
     lane(store, "dead", replay="r").claim([A])
@@ -75,7 +92,7 @@ def test_one_that_was_taken_for_dead_can_still_say_what_it_did():
     slow = lane(store, "slow")
     slow.claim([A])
     late = Ticking()
-    late.sleep(101)
+    late.sleep(701)
     eager = lane(store, "eager", clock=late.clock)
     assert eager.claim([A, B]) == [A, B]
     slow.finish([Row(A, "replayed")])
@@ -100,7 +117,12 @@ def test_force_forgets_what_was_done_but_not_who_is_at_work():
     assert ticking.slept >= 100
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b"[]\n", b'{"entry":"done"}\n', b"\xff", b'{"entry":"claim","at":1}'])
+NO_LEASE = b'{"entry":"claim","replay":"r","worker":"w","at":"2024-05-01","lease_seconds":NaN}'
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{}", b"[]\n", b'{"entry":"done"}\n', b"\xff", b'{"entry":"claim","at":1}', NO_LEASE]
+)
 def test_a_damaged_entry_is_refused_rather_than_taken_for_nothing(damage):
     store = MemoryStore({"lane-03/00000000.jsonl": damage})
     with pytest.raises(HeadraceError, match="no entry of a replay ledger"):
