@@ -173,9 +173,9 @@ def earlier_failure(message: Message) -> tuple[str, int] | None:
 
 def first_event_time(message: Message) -> int | None:
     """The event time (microseconds since 1970) of a replayed message when it first came; None where nobody has told."""
-    if earlier_failure(message) is None:
+    text = dict(message.attributes).get("dlq_event_time")
+    if text is None or earlier_failure(message) is None:
         return None
-    text = dict(message.attributes).get("dlq_event_time", "")
     return parse_rfc3339(text.encode("utf-8", "replace"))
 
 
