@@ -19,7 +19,7 @@ from pipeline.core.records import Json
 from pipeline.core.text import printable
 from pipeline.ops.following import Waiting
 from pipeline.ops.launch_record import LaunchRecord, new_launch_id
-from pipeline.ops.launch_spec import LaunchSpec, read_spec
+from pipeline.ops.launch_spec import LaunchSpec, read_spec, require_place
 from pipeline.ops.port.api import Dataflow, Job
 from pipeline.ops.port.client import DataflowClient
 from pipeline.ops.port.endpoint import endpoint_of
@@ -90,12 +90,13 @@ def target_of(arguments: Namespace) -> Target:
 
 
 def place_of(arguments: Namespace, spec: LaunchSpec | None = None) -> tuple[str, str]:
-    """Project and region. Raises UsageError where they are not known."""
+    """Project and region. Raises UsageError where they are not known, or are none."""
     project = arguments.project or (spec.project if spec else os.environ.get("GOOGLE_CLOUD_PROJECT"))
     region = arguments.region or (spec.region if spec else os.environ.get("CLOUDSDK_DATAFLOW_REGION"))
     missing = [flag for flag, value in (("--project", project), ("--region", region)) if not value]
     if missing:
         raise UsageError(f"where is the job? Give {' and '.join(missing)}, or a launch spec (a .yaml file)")
+    require_place(str(project), str(region))
     return str(project), str(region)
 
 

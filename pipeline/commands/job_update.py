@@ -74,9 +74,9 @@ def _verdict(
         return None
     if not arguments.accept_less_memory:
         refuse_less_memory(record.spec, spec)
-    before = Side(record.provenance.graph, old.region, record.spec.streaming_engine)
+    before = Side(record.provenance.graph, record.spec.place, record.spec.streaming_engine)
     version = spec.pipeline_option("update_compatibility_version") or ""
-    after = Side(provenance.graph, spec.region, spec.streaming_engine, version)
+    after = Side(provenance.graph, spec.place, spec.streaming_engine, version)
     verdict = compare(before, after, mapping=spec.update.transform_name_mapping, known=load_name_mapping())
     if verdict.proposal and arguments.accept_mapping:
         verdict = replace(verdict, mapping={**verdict.mapping, **verdict.proposal}, proposal={})

@@ -19,7 +19,7 @@ JOB = "the job"
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: its graph (``graph.snapshot``), where it runs and with which options."""
+    """One side of a comparison: its graph (``graph.snapshot``), the region or zone of its workers, its options."""
 
     graph: Json
     region: str = ""
@@ -105,12 +105,17 @@ def _is_missing(name: str, after: Mapping[str, Json]) -> bool:
 
 
 def _of_job(old: Side, new: Side) -> Iterator[Reason]:
-    if old.region and new.region and old.region != new.region:
+    if _is_elsewhere(old.region, new.region):
         yield Reason(JOB, f"it runs in {old.region}, the update is for {new.region}; an update cannot move a job")
     if old.streaming_engine != new.streaming_engine:
         yield Reason(JOB, "Streaming Engine cannot be turned on or off by an update")
     if _version(new.graph["sdk"]) < _version(old.graph["sdk"]):
         yield Reason(JOB, f"Beam would go back from {old.graph['sdk']} to {new.graph['sdk']}; updates go forward only")
+
+
+def _is_elsewhere(old: str, new: str) -> bool:
+    """Whether two places exclude each other; a region and a zone in it do not."""
+    return bool(old and new) and not (f"{old}-".startswith(f"{new}-") or f"{new}-".startswith(f"{old}-"))
 
 
 def _of_mapping(given: Mapping[str, str], before: Mapping[str, Json], after: Mapping[str, Json]) -> Iterator[Reason]:

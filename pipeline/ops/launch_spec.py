@@ -12,6 +12,7 @@ import yaml
 
 from pipeline.core.errors import UsageError
 from pipeline.core.records import Json
+from pipeline.core.text import printable
 from pipeline.features.yaml_lines import Document, Path, read_yaml
 
 PIPELINES = ("streaming", "batch", "replay")
@@ -86,6 +87,12 @@ class LaunchSpec:
         """Whether the job uses Streaming Engine: Python streaming jobs do unless told otherwise."""
         return bool(self.environment.get("enable_streaming_engine", True))
 
+    @property
+    def place(self) -> str:
+        """Where the workers run: a zone or a region."""
+        given = self.environment
+        return str(given.get("worker_zone") or given.get("worker_region") or self.region)
+
     def pipeline_option(self, name: str) -> str | None:
         """The value of one of Beam's options: a parameter, or the last of ``additional_pipeline_options``."""
         pairs = (
@@ -106,6 +113,14 @@ class LaunchSpec:
             "parameters": dict(self.parameters),
             "environment": dict(self.environment),
         }
+
+
+def require_place(project: str, region: str) -> None:
+    """Raise UsageError for what is no project's id or no region: both become parts of addresses."""
+    for name, value in (("project", project), ("region", region)):
+        pattern, wanted = _NAMES[name]
+        if not re.fullmatch(pattern, value):
+            raise UsageError(f"the {name} must be {wanted}, not {printable(value, 100)!r}")
 
 
 def read_spec(text: str, where: str) -> LaunchSpec:

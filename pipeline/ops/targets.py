@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pipeline.core.errors import RefusedError, UsageError
+from pipeline.core.text import printable
 from pipeline.ops.port.api import RUNNING, ApiError, Dataflow, Job
 
 BETWEEN_UPDATES_SECONDS = 120
+_NAME_OR_ID = re.compile(r"[a-zA-Z0-9][-_a-zA-Z0-9]{0,1099}")
 
 _INSTEAD: Mapping[str, str] = {
     "DRAINING": "it finishes what it has and takes no more; wait until it is DRAINED, then 'headrace job launch'",
@@ -24,6 +27,8 @@ _INSTEAD: Mapping[str, str] = {
 
 def find_job(port: Dataflow, name_or_id: str) -> Job:
     """The job with that id, or the newest of that name, active ones first. Raises UsageError where there is none."""
+    if not _NAME_OR_ID.fullmatch(name_or_id):
+        raise UsageError(f"{printable(name_or_id, 100)!r} is no job's name or id; see 'headrace job list'")
     if name_or_id[:1].isdigit():
         try:
             return port.job(name_or_id)

@@ -354,6 +354,35 @@ def test_ctrl_c_while_the_old_job_drains_says_what_is_left_to_do(jobs, state, mo
     assert f"the new job was not launched; when {old} is DRAINED, start it with: headrace job launch" in done.err
 
 
+def test_an_update_that_moves_the_workers_is_refused_here(jobs, state):
+    jobs.launched(environment={"worker_zone": "europe-west1-b"})
+    done = jobs.job("update", jobs.spec(environment={"worker_zone": "europe-west1-c"}))
+    assert (done.code, len(state.launches)) == (4, 1)
+    assert "it runs in europe-west1-b, the update is for europe-west1-c" in done.err
+
+
+@pytest.mark.parametrize(
+    "name", ["2026/../x", "2026-1/messages", "2026?x=1", "2026 1", "2026\n", "2026\x1b[31m", "x/y", "*", "x" * 5000]
+)
+@pytest.mark.parametrize("command", ["status", "drain", "cancel", "resize"])
+def test_a_name_that_is_none_asks_for_no_other_thing(jobs, state, command, name):
+    state.add_job("x")
+    more = ["--max_workers=2"] if command == "resize" else []
+    done = jobs.job(command, name, *PLACE, *more)
+    assert done.code in (1, 2), done.err
+    assert not jobs.service.seen("PUT")
+    assert "Traceback" not in done.err
+    assert "\x1b" not in done.err
+
+
+@pytest.mark.parametrize("place", [("a/b", REGION), (PROJECT, "../x"), (PROJECT, "europe-west1/jobs"), ("x y", REGION)])
+def test_a_place_that_is_none_is_told(jobs, place):
+    project, region = place
+    done = jobs.job("list", "--project", project, "--region", region)
+    assert (done.code, jobs.service.requests) == (2, []), done.err
+    assert "must be a " in done.err
+
+
 # What is told
 
 

@@ -173,6 +173,22 @@ def test_another_region_engine_or_older_beam_is_refused():
     assert "back from 2.77.0 to 2.9.0" in said[2]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "moves"),
+    [
+        ("europe-west1", "europe-west1-b", False),
+        ("europe-west1-b", "europe-west1", False),
+        ("europe-west1-b", "europe-west1-c", True),
+        ("europe-west1", "europe-west10", True),
+        ("europe-west1-b", "us-east1", True),
+        ("", "us-east1", False),
+    ],
+)
+def test_workers_cannot_move_to_another_zone_or_region(old, new, moves):
+    verdict = compare(Side(graph(*streaming()), region=old), Side(graph(*streaming()), region=new))
+    assert (verdict.kind == "incompatible") is moves
+
+
 def test_a_newer_beam_asks_for_the_compatibility_version():
     old = Side(graph(*streaming(), sdk="2.77.0"))
     verdict = compare(old, Side(graph(*streaming(), sdk="2.100.0")))
