@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+from types import SimpleNamespace
+
 import pytest
 from fakes.cli import headrace, python
 
 from pipeline.core.errors import UsageError
-from pipeline.main import COMMANDS, parse
+from pipeline.main import COMMANDS, main, parse
 
 REQUIRED = ["--input", "a", "--schema", "s", "--output", "o", "--dead_letters", "d"]
 
@@ -195,3 +198,17 @@ def test_a_log_level_that_there_is_not_is_bad_usage(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADRACE_LOG_LEVEL", "loud")
     done = headrace("schema", "validate", tmp_path)
     assert (done.code, "HEADRACE_LOG_LEVEL is 'loud'" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["dlq", "show", "x"], ["verify", "x"]])
+def test_an_interrupted_command_does_not_say_what_it_cannot_know(monkeypatch, capsys, words):
+    """A stream or a replay may have committed before."""
+
+    def stopped(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace(execute=stopped))
+    assert main(words) == 130
+    said = capsys.readouterr().err
+    assert "interrupted" in said
+    assert "committed" not in said

@@ -35,12 +35,13 @@ def byte_size(text: str) -> int:
 def duration(text: str) -> float:
     """Seconds in ``text``: a number with a unit, e.g. ``500ms``, ``90s``, ``10m``, ``1.5h``, ``7d``, and ``0``.
 
-    Raises argparse.ArgumentTypeError for anything else.
+    Raises argparse.ArgumentTypeError for anything else, and for centuries, which no clock of a runner can add.
     """
     match = re.fullmatch(_DURATION, text)
-    if match is None:
+    seconds = (float(match[1]) * _SECONDS[match[2]] if match[1] else 0.0) if match else -1.0
+    if not 0 <= seconds < 2**33:
         raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a duration; write for example 90s, 10m, 1h or 7d")
-    return float(match[1]) * _SECONDS[match[2]] if match[1] else 0.0
+    return seconds
 
 
 def count(text: str) -> int:
