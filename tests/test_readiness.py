@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from argparse import Namespace
 
 import pytest
+from fakes.cli import need_gcloud
 from fakes.pubsub_port import FakePubSub
 from google.api_core import exceptions
 
@@ -142,9 +142,9 @@ def test_names_are_checked_before_anything_is_looked_at():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
 def test_the_commands_that_are_shown_work_as_they_are(pubsub, tmp_path):
     """Runs what each finding says with the real gcloud against the emulator, until nothing is left to say."""
+    need_gcloud()
     wanted = wanted_in(pubsub)
     with real.PubSubClient() as client:
         shown = [one.todo.split("   (or:")[0] for one in problems(findings_of(gather(client, wanted), wanted))]

@@ -6,12 +6,15 @@ import io
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,3 +69,11 @@ def python(*words: str, env: dict[str, str] | None = None, timeout: float = 300)
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def need_gcloud() -> None:
+    """Skip the test with the reason where gcloud is not installed; fail it where CI=true."""
+    if shutil.which("gcloud") is None:
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail("CI must test with the real gcloud, but it is not installed")
+        pytest.skip("gcloud is not installed")

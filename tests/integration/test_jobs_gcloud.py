@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.cli import need_gcloud
 from fakes.dataflow import PROJECT, REGION
 from fakes.dataflow_http import dataflow_service
 
@@ -18,8 +18,12 @@ from pipeline.ops.port.api import ApiError
 from pipeline.ops.port.client import DataflowClient
 from pipeline.ops.port.endpoint import endpoint_of
 
-if shutil.which("gcloud") is None:
-    pytest.skip("gcloud is not installed", allow_module_level=True)
+
+@pytest.fixture(autouse=True)
+def the_real_one():
+    """Every test needs it."""
+    need_gcloud()
+
 
 pytestmark = pytest.mark.slow  # each call takes a second or two
 Gcloud = Callable[..., Any]

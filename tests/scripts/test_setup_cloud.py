@@ -6,11 +6,10 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 
 import pytest
-from fakes.cli import ROOT, Done, python
+from fakes.cli import ROOT, Done, need_gcloud, python
 
 MINIMUM = ("--project=my-project", "--bucket=my-bucket")
 EVERYTHING = (
@@ -160,8 +159,7 @@ def test_what_exists_already_is_no_failure_and_what_fails_ends_it(tmp_path):
 
 @pytest.mark.slow
 def test_gcloud_knows_every_command_and_flag(tmp_path):
-    if shutil.which("gcloud") is None:
-        pytest.skip("gcloud is not installed; it checks its own commands")
+    need_gcloud()
     own = {
         "CLOUDSDK_CONFIG": str(tmp_path),
         "CLOUDSDK_CORE_PROJECT": "proj",

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes.cli import ROOT, Done, python
+from fakes.cli import ROOT, Done, need_gcloud, python
 from fakes.gcs import storage_emulator
 
 from pipeline.options import template as templates
@@ -156,8 +156,7 @@ def test_a_missing_program_is_named():
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_gcloud_accepts_the_specification(template, tmp_path):
-    if shutil.which("gcloud") is None:
-        pytest.skip("gcloud is not installed; it checks a template's specification")
+    need_gcloud()
     *_, command = build(template, *WHERE, "--tag=1.0", "--builder=docker", "--print_only").out.splitlines()
     done = subprocess.run(
         [*command.split(), "--print-only", "--format=json"],
