@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
@@ -39,7 +39,8 @@ _LOG = logging.getLogger(__name__)
 
 def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
     """Try or make the replay; 0, or 3 where a part of an archive could not be read. Raises HeadraceError otherwise."""
-    prepared = prepare(arguments, preflight.utc_now())
+    with redirect_stdout(sys.stderr):  # a fix module may print
+        prepared = prepare(arguments, preflight.utc_now())
     if not arguments.execute:
         return _try(arguments, prepared)
     options = pipeline_options(beam_arguments, threads=prepared.settings.senders)
@@ -64,6 +65,16 @@ def execute(arguments: Namespace, beam_arguments: Sequence[str]) -> int:
 
 
 def _try(arguments: Namespace, prepared: Prepared) -> int:
+    with redirect_stdout(sys.stderr):
+        dry = _tried(arguments, prepared)
+    if arguments.json:
+        print(json.dumps(dry.as_json()))
+    else:
+        print("\n".join(dry.lines()))
+    return GuardError.exit_code if dry.tally.damaged else 0
+
+
+def _tried(arguments: Namespace, prepared: Prepared) -> DryRun:
     settings, judge = prepared.settings, None
     if arguments.schema:
         with silent_imports():
@@ -80,11 +91,7 @@ def _try(arguments: Namespace, prepared: Prepared) -> int:
     dry.tally.skipped += Counter({NEWER: prepared.skipped} if prepared.skipped else {})
     with _items(arguments, prepared) as items:
         run_dry(dry, items)
-    if arguments.json:
-        print(json.dumps(dry.as_json()))
-    else:
-        print("\n".join(dry.lines()))
-    return GuardError.exit_code if dry.tally.damaged else 0
+    return dry
 
 
 @contextmanager
@@ -162,7 +169,11 @@ def _make(job: ReplayJob, prepared: Prepared, options: PipelineOptions) -> Json:
     total = sum(file.size_bytes for file in prepared.archives)
     _LOG.info("replay %s, ledger %s", key, job.settings.places.ledger)
     try:
-        with watching(progress_of(key), title=f"replay {key}", total_bytes=total), traces_held_back():
+        with (
+            watching(progress_of(key), title=f"replay {key}", total_bytes=total),
+            traces_held_back(),
+            redirect_stdout(sys.stderr),
+        ):
             pipeline = make_pipeline(options)
             build_replay(pipeline, job)
             pipeline.run().wait_until_finish()

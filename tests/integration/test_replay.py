@@ -242,6 +242,17 @@ def test_a_fix_module_from_the_command_line(dead, row_schema):
     assert headrace("dlq", "replay", dead.dead, "--fix_module", f"{module}:fix", "--json").json["would_be_parked"] == 55
 
 
+def test_what_a_fix_module_prints_does_not_mix_with_the_json(dead, row_schema):
+    module = dead.write(
+        "fix.py", b"print('loaded')\ndef fix(payload, attributes):\n    print('fixed')\n    return None\n"
+    )
+    done = headrace("dlq", "replay", dead.dead, "--fix_module", f"{module}:fix", "--json")
+    assert done.code == 0, done.err
+    assert done.json["would_be_parked"] == 55
+    assert "loaded" in done.err
+    assert to_shards(dead, row_schema, "--fix_module", f"{module}:fix").json["counts"]["parked"] == 55
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -259,6 +270,8 @@ def test_a_fix_module_from_the_command_line(dead, row_schema):
         (("--fix", "nowhere.yaml"), "no fix file nowhere.yaml"),
         (("--fix_module", "x.py"), "path.py:function"),
         (("--claim_lease", "0"), "at least 1s"),
+        (("--rate", "1e-300"), "--rate must be at least 0.01"),
+        (("--rate", "nan"), "not a number above 0"),
         (("--max_attempts", "0"), "at least 1"),
         (("--exceute",), "did you mean --execute"),
     ],
