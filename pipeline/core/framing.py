@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import BinaryIO
 
 import google_crc32c
@@ -62,18 +63,32 @@ def frame(records: list[bytes] | pa.LargeBinaryArray) -> memoryview:
     lengths = np.diff(offsets)
     headers = np.empty(count, _HEADER)
     headers["length"] = lengths
-    headers["crc"] = _length_crcs(lengths)
+    headers["crc"] = length_crcs(lengths)
     footers = mask(np.fromiter(map(google_crc32c.value, payloads), np.uint32, count)).astype("<u4")
     joined = pc.binary_join_element_wise(_fixed(headers), array, _fixed(footers), _EMPTY)
     return memoryview(joined.buffers()[2] or b"").cast("B")[: int(lengths.sum()) + count * OVERHEAD_BYTES]
 
 
-def _length_crcs(lengths: npt.NDArray[np.int64]) -> UInt32Array:
-    """Masked CRCs of the lengths. Few lengths are distinct, so each is computed once."""
-    distinct, places = np.unique(lengths, return_inverse=True)
-    data = distinct.astype("<u8").tobytes()
-    crcs = [google_crc32c.value(data[at : at + 8]) for at in range(0, len(data), 8)]
-    return mask(np.array(crcs, np.uint32))[places]
+def length_crcs(lengths: npt.NDArray[np.int64]) -> UInt32Array:
+    """Masked CRCs of the lengths, as 8 bytes each: what every byte alone changes in the CRC of 8 zeros."""
+    tables = _byte_tables()
+    crcs = tables[0][lengths & 0xFF]
+    for place in range(1, (int(lengths.max(initial=0)).bit_length() + 7) // 8):
+        crcs ^= tables[place][lengths >> 8 * place & 0xFF]
+    return mask(crcs ^ np.uint32(google_crc32c.value(bytes(8))))
+
+
+@lru_cache(1)
+def _byte_tables() -> UInt32Array:
+    """By place and value of a byte, the CRC of 8 bytes that are otherwise 0, less that of 8 zeros; shape (8, 256).
+
+    A CRC is linear but for a constant, so that the changes by single bytes add up (are xored).
+    """
+    rows = np.zeros((8, 256, 8), np.uint8)
+    for place in range(8):
+        rows[place, :, place] = np.arange(256)
+    crcs = [google_crc32c.value(row.tobytes()) for row in rows.reshape(-1, 8)]
+    return np.array(crcs, np.uint32).reshape(8, 256) ^ np.uint32(google_crc32c.value(bytes(8)))
 
 
 def _fixed(values: npt.NDArray[np.generic]) -> pa.LargeBinaryArray:

@@ -3,12 +3,21 @@
 import io
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.framing import CorruptRecordError, combine_crc32c, frame, mask, read_frames, scan_frames
+from pipeline.core.framing import (
+    CorruptRecordError,
+    combine_crc32c,
+    frame,
+    length_crcs,
+    mask,
+    read_frames,
+    scan_frames,
+)
 
 # Recipe: with tf.io.TFRecordWriter(path) as w: w.write(b"headrace"); w.write(b"")
 GOLDEN_HEX = "0800000000000000ff86240f68656164726163657050a6b3000000000000000029039807d8ea82a2"
@@ -160,3 +169,10 @@ def test_records_across_read_boundaries_and_short_reads():
 def test_combined_crc_is_the_crc_of_the_whole(first, second):
     crc = google_crc32c.value
     assert combine_crc32c(crc(first), crc(second), len(second)) == crc(first + second)
+
+
+@settings(max_examples=50, deadline=None)
+@given(lengths=st.lists(st.integers(0, 2**63 - 1) | st.integers(0, 70_000), min_size=1, max_size=20))
+def test_length_checksums_of_any_lengths_are_those_of_their_bytes(lengths):
+    wanted = mask([google_crc32c.value(length.to_bytes(8, "little")) for length in lengths])
+    assert length_crcs(np.array(lengths, np.int64)).tolist() == wanted.tolist()
