@@ -13,9 +13,13 @@ from pathlib import Path
 
 import pytest
 from fakes.cli import ROOT, Done, need_gcloud, python
+from fakes.dataflow import PROJECT, REGION
+from fakes.dataflow_http import dataflow_service
 from fakes.gcs import storage_emulator
 
+from pipeline.core.archive import write_archive
 from pipeline.options import template as templates
+from pipeline.transforms import files
 
 DOCKERFILE = (ROOT / "templates" / "Dockerfile").read_text()
 LOCK = (ROOT / "templates" / "requirements.lock").read_text()
@@ -234,8 +238,6 @@ def _compile(interpreter: Path, template: str, bucket: str) -> subprocess.Comple
 
     Without an analysis: TensorFlow's own gs:// cannot be pointed at an emulator.
     """
-    from pipeline.transforms import files
-
     schema = b'feature { name: "a" type: INT presence { min_fraction: 1 } value_count { min: 1 max: 1 } }\n'
     files.write_bytes(f"{bucket}/schema.pbtxt", schema)
     files.write_bytes(f'{bucket}/in/a,b="1".jsonl', b'{"a": 1}\n')
@@ -255,9 +257,28 @@ def _compile(interpreter: Path, template: str, bucket: str) -> subprocess.Comple
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", GIVEN)
 def test_a_launcher_submits_and_returns_without_waiting(template, tmp_path):
     with storage_emulator(tmp_path) as bucket:
         done = _compile(Path(sys.executable), template, bucket)
     assert done.returncode == 0, done.stderr
     assert "job" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_launcher_of_replays_submits_and_returns_without_waiting(tmp_path):
+    """To a service of ours: ``--dry_run``, by which Beam only compiles, is a replay's own."""
+    assert {*GIVEN, "replay"} == set(TEMPLATES)
+    with storage_emulator(tmp_path) as bucket, dataflow_service() as service:
+        with files.create(f"{bucket}/dead/run=r/letters.avro") as stream:
+            write_archive(stream, [])
+        files.write_bytes(f"{bucket}/temp/x", b"")
+        done = python(
+            *("templates/replay/launcher.py", f"--archive={bucket}/dead", "--to=projects/test-proj/topics/in"),
+            *("--execute=true", "--runner=DataflowRunner", f"--project={PROJECT}", f"--region={REGION}"),
+            *("--job_name=again", f"--temp_location={bucket}/temp", f"--staging_location={bucket}/staging"),
+            *("--sdk_location=container", "--sdk_container_image=europe-west4-docker.pkg.dev/p/r/headrace-replay:1.0"),
+            f"--dataflow_endpoint={service.url.replace('127.0.0.1', 'localhost')}",
+        )
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["job_id"] in service.state.jobs
