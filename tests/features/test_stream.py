@@ -18,7 +18,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from pipeline.core.errors import UsageError
 from pipeline.core.framing import scan_frames
-from pipeline.core.messages import Message, StreamSettings
+from pipeline.core.messages import Message, StreamSettings, letter_of
 from pipeline.core.reasons import Reason
 from pipeline.core.records import Fault, Split, Task
 from pipeline.core.settings import BuildSettings, InputSettings
@@ -476,3 +476,35 @@ def test_avro_payloads_become_the_rows_that_json_payloads_become():
     same = processor().process(messages_of([payload_of(n) for n in range(50) if n != 7]), closed_before_s=NEVER_CLOSED)
     assert rows_of(found, 1) == rows_of(same, 1)
     assert [(one.message.payload, one.reason) for one in found.refused] == [(datums[7], Reason.INVALID_AVRO)]
+
+
+SECRET = "s3cr3t-7731"
+"""What no word about a message may hold."""
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        payload_of(0, k=[SECRET, SECRET]),
+        payload_of(0, k={SECRET: 1}),
+        payload_of(0, t=SECRET),
+        payload_of(0, v=[SECRET]),
+        payload_of(0, **{SECRET: 1}, k=None),
+        payload_of(0)[:-1] + f', "k": "{SECRET}"}}'.encode(),
+        f'{{"k": "{SECRET}'.encode(),
+        f'"{SECRET}"'.encode(),
+        SECRET.encode(),
+        b'{"' + SECRET.encode() + b'\xff": 1}',
+    ],
+)
+def test_no_word_of_a_dead_letter_holds_a_redacted_value(payload, capfd, caplog):
+    redacted = frozenset({"k", "t", "v"})
+    stream = processor(redact_features=redacted, event_time_feature="t")
+    refused = stream.process(messages_of([payload]), closed_before_s=NEVER_CLOSED).refused
+    assert len(refused) == 1
+    letter = letter_of(
+        refused[0], subscription="s", job="j", schema_fingerprint="f", failed_at="", redact_features=redacted
+    )
+    assert letter.payload == payload
+    assert SECRET not in repr(replace(letter, payload=None))
+    assert SECRET not in repr(capfd.readouterr()) + caplog.text

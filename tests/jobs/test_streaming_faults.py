@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from fakes.plays import CopyProcessor, Play, Published, message, stream_settings
 
 from pipeline.core.errors import HeadraceError
 from pipeline.jobs.streaming import build_stream
+from pipeline.transforms import files
 from pipeline.transforms.streaming_buffer import wall_clock
 
 TestStream.__test__ = False  # not a test
@@ -54,6 +56,22 @@ def test_every_point_of_storage_may_fail_once(tmp_path):
         assert len({letter["dlq_id"] for letter in play.letters()}) == 2
         assert {name for name in play.strangers() if not name.startswith(".")} == set()
     assert {"before create", "before close", "after close", "before rename", "after rename"} <= fired, fired
+
+
+def test_a_disk_that_stays_full_ends_the_stream_here_and_once_there_is_room_everything_is_written_once(
+    tmp_path, monkeypatch
+):
+    def full(uri: str, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", uri)
+
+    play = play_of(tmp_path)
+    with monkeypatch.context() as broken, pytest.raises(Exception, match="No space left on device"):
+        broken.setattr(files, "write_bytes", full)
+        play.run(stream())
+    assert not play.output.exists()
+    assert not play.dead.exists()
+    play.run(stream())
+    play.assert_once_each(PAYLOADS)
 
 
 class Failing(Published):
