@@ -18,6 +18,7 @@ _EXTEND_AFTER_SECONDS = 240.0
 _MOST_IDS = 1000  # ids are up to 200 bytes, a request up to 512 KiB
 _PULL_SECONDS = 10.0
 _CALL_SECONDS = 60.0
+_USUAL_ATTEMPTS = 5  # where a policy does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,18 @@ class Subscription:
         pulled = [self._pulled(one) for one in found.received_messages]
         self.extend([one.ack for one in pulled], LEASE_SECONDS)
         return pulled
+
+    def delivery_limit(self) -> int | None:
+        """After how many deliveries the service itself moves a message away; None where it does not, or does not say.
+
+        A message that is pulled and given back was delivered.
+        """
+        try:
+            found = self._client().get_subscription(subscription=self._name, timeout=_CALL_SECONDS)
+        except Exception:  # some may pull, and not look at the subscription: the pull says what is wrong
+            return None
+        policy = found.dead_letter_policy
+        return (policy.max_delivery_attempts or _USUAL_ATTEMPTS) if policy.dead_letter_topic else None
 
     def acknowledge(self, acks: Sequence[str]) -> None:
         """See ``Puller``."""

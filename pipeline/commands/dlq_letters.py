@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from pipeline.core.progress import Progress
 from pipeline.core.records import InputFile
 from pipeline.transforms import files
 
+_LOG = logging.getLogger(__name__)
 PEEKED = 10_000
 """How many messages of a subscription are looked at unless told otherwise."""
 
@@ -80,7 +82,15 @@ def reading(archives: Sequence[InputFile], *, title: str) -> Iterator[Iterator[D
 def peeking(settings: DrainSettings, *, start: datetime | None) -> Iterator[Iterator[DeadLetter]]:
     """The letters of a subscription, each once, none acknowledged; those newer than ``start`` are left out."""
     clock = system_clock()
-    with Held(Subscription(settings.subscription, wait_seconds=settings.idle_seconds), clock) as held:
+    subscription = Subscription(settings.subscription, wait_seconds=settings.idle_seconds)
+    if limit := subscription.delivery_limit():
+        _LOG.warning(
+            "%s has a dead-letter policy: a message that was delivered %d times is moved to its topic, and each look "
+            "counts as a delivery",
+            settings.subscription,
+            limit,
+        )
+    with Held(subscription, clock) as held:
         yield _peeked(held, settings, start or clock.now())
 
 

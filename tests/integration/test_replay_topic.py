@@ -101,6 +101,14 @@ def test_a_summary_of_a_subscription_loses_nothing_and_holds_nothing(lot):
     assert shown.json["dead_letters"] == []
 
 
+def test_a_peek_says_that_a_policy_of_the_service_counts_it(lot):
+    policy = {"dead_letter_topic": lot.target, "max_delivery_attempts": 7}
+    counted = lot.pubsub.subscription(lot.topic, dead_letter_policy=policy)
+    lot.put(letter(1))
+    assert "delivered 7 times is moved" in headrace("dlq", "summary", counted, *QUICK).err
+    assert "is moved" not in headrace("dlq", "summary", lot.subscription, *QUICK).err
+
+
 def test_a_dry_run_of_a_subscription_takes_nothing_away(lot, row_schema):
     lot.put(*(letter(n) for n in range(10)))
     fixes = lot.ledger.parent / "fixes.yaml"
