@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from dlq_replay.policy import Outgoing
 from pipeline.core.dead_letter import DeadLetter
 from pipeline.core.pubsub import MAX_MESSAGE_BYTES, OutgoingMessage, fits, plan_requests
-from pipeline.transforms.publisher import TopicPublisher
+from pipeline.transforms.publisher import TopicPublisher, connect
 from pipeline.transforms.subscriber import make_subscriber
 
 SUBSCRIPTION = re.compile(r"projects/[^/\s]+/subscriptions/[^/\s]+")
@@ -75,7 +74,7 @@ class TopicSender:
 
     def _client(self) -> Any:
         if self._made is None:
-            self._made = _publisher_client()
+            self._made = connect()
         return self._made
 
 
@@ -92,19 +91,6 @@ def _retry() -> Any:
         exceptions.Unknown,
     )
     return retry.Retry(predicate=retry.if_exception_type(*passing), initial=0.2, maximum=10.0, timeout=_TOTAL_SECONDS)
-
-
-def _publisher_client() -> Any:
-    """The service's own client class, which takes whole requests: no name of an attribute can be a parameter's."""
-    from google.pubsub_v1 import PublisherClient
-
-    emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
-    if not emulator:
-        return PublisherClient()
-    import grpc  # type: ignore[import-untyped]
-
-    channel = grpc.insecure_channel(emulator)
-    return PublisherClient(transport=PublisherClient.get_transport_class("grpc")(channel=channel))
 
 
 def message_of_outgoing(outgoing: Outgoing) -> OutgoingMessage:

@@ -191,7 +191,7 @@ class TopicPublisher:
     def _connected(self) -> Any:
         with self._lock:
             if self._client is None:
-                self._client = _connect()
+                self._client = connect()
             return self._client
 
     def _remember(self, keys: list[_Key]) -> None:
@@ -225,7 +225,8 @@ def _request(topic: str, messages: Sequence[OutgoingMessage]) -> Any:
     return PublishRequest.wrap(request)
 
 
-def _connect() -> Any:
+def connect() -> Any:
+    """A client for whole requests; honours PUBSUB_EMULATOR_HOST. Raises HeadraceError without credentials."""
     import grpc  # type: ignore[import-untyped]
     from google.auth.exceptions import DefaultCredentialsError
     from google.pubsub_v1 import PublisherClient

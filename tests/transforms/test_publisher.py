@@ -232,7 +232,7 @@ def test_it_can_be_pickled_and_closed_whenever(service, publisher):
 
 
 def test_nothing_to_publish_connects_to_nobody(monkeypatch, spill):
-    monkeypatch.setattr(publishing, "_connect", lambda: pytest.fail("connected"))
+    monkeypatch.setattr(publishing, "connect", lambda: pytest.fail("connected"))
     assert TopicPublisher(TOPIC, spill=str(spill)).publish([]) == 0
 
 
