@@ -227,6 +227,7 @@ class ProcessMessages(beam.DoFn):  # type: ignore[misc]
     def _letters(self, refused: Sequence[RefusedMessage]) -> Iterator[tuple[int, bytes]]:
         """Dead letters under their keys. From here they go through a shuffle, which keeps the time of failing."""
         failed_at = rfc3339(round(self._now() * 1_000_000)) or ""
+        hidden = self._settings.event_time_feature in self._settings.redact_features
         for message in refused:
             letter = letter_of(
                 message,
@@ -236,6 +237,7 @@ class ProcessMessages(beam.DoFn):  # type: ignore[misc]
                 failed_at=failed_at,
                 redact_features=self._settings.redact_features,
             )
+            letter = replace(letter, event_time=None) if hidden else letter
             yield google_crc32c.value(letter.dlq_id.encode()) % LETTER_KEYS, encode_letter(letter)
 
 

@@ -259,6 +259,14 @@ def test_a_destination_that_is_not_wanted_gets_nothing(tmp_path, topic, archive)
     assert (len(Published.letters), len(letters_in(play.dead))) == (int(bool(topic)), int(archive))
 
 
+@pytest.mark.parametrize(("redacted", "shown"), [(["t"], None), (["x"], "1970-01-01T00:00:05Z")])
+def test_an_event_time_out_of_a_redacted_feature_is_not_told(tmp_path, redacted, shown):
+    settings = stream_settings(event_time_feature="t", redact_features=frozenset(redacted))
+    play = Play(tmp_path, settings=settings)
+    play.run(events().add_elements([message(b"bad", 5)]).advance_watermark_to_infinity())
+    assert [letter["dlq_event_time"] for letter in play.letters()] == [shown]
+
+
 def test_messages_without_id_or_time_of_publishing_pass(tmp_path):
     from apache_beam.io.gcp.pubsub import PubsubMessage
     from apache_beam.transforms.window import TimestampedValue
