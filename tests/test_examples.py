@@ -14,7 +14,7 @@ from pipeline.options.commands import COMMANDS
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"projects/([^/\s`'\"]+)/(topics|subscriptions|schemas)/([^/\s`'\"#),;]+)")
 PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
-ID = re.compile(r"(?!goog)[A-Za-z][A-Za-z0-9._~%+-]{2,254}")
+ID = re.compile(r"(?!goog)[A-Za-z][A-Za-z0-9._~%+-]{2,254}\*?")  # or a pattern of such names
 BUCKET = re.compile(r"gs://([^/\s`'\",]+)")
 TEXTS = {" ".join(command.words): command.example for command in COMMANDS} | {"README": README}
 
