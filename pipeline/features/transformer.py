@@ -16,6 +16,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.records import BoolArray, Fault, Json, Opener
 from pipeline.core.schema import Schema
 from pipeline.features.artefact import Artefact, fetch_artefact, load_artefact
+from pipeline.features.calls import GraphCall
 from pipeline.features.checks import RowChecks
 from pipeline.features.outputs import DTYPES
 from pipeline.features.representation import adapter_config, as_lists
@@ -83,10 +84,11 @@ class Transformer:
         self._layer = tft.TFTransformOutput(artefact.path).transform_features_layer()
         self.coded: frozenset[str] = frozenset().union(*(group.coded for group in self._groups))
         self._checks = RowChecks(artefact.spec, schema) if artefact.spec else None
-        # One order of inputs for ever: a concrete function called with a flat list skips the matching of names.
+        # One order of inputs for ever: the graph is called with a flat list, without any matching of names.
         specs = [spec for group in self._groups for spec in group.specs]
         # The layer is a graph already; autograph would only take time over its Python (0.3 s in place of 0.9 s).
-        self._graph = tf.function(self._call, input_signature=specs, autograph=False).get_concrete_function()
+        function = tf.function(self._call, input_signature=specs, autograph=False).get_concrete_function()
+        self._graph = GraphCall(function)
         outputs = self._outputs
         self.features: Json = {name: artefact.features[name] for name in sorted(outputs)}
         self.labels = tuple(name for name in artefact.labels if name in outputs)
@@ -110,7 +112,7 @@ class Transformer:
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Canonical columns in; large_list columns out, sorted by name, as ``features`` describes them."""
         inputs = [group.inputs(batch) for group in self._groups]
-        packed = self._graph(*(tensor for given in inputs for tensor in given.tensors))
+        packed = self._graph([tensor for given in inputs for tensor in given.tensors])
         if self._checks is None:
             _check_rows(packed[-1], batch.num_rows)
         columns: dict[str, pa.Array] = {}
