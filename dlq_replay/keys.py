@@ -11,25 +11,33 @@ LANES = 8
 """Parts of a ledger. Never changed: a letter's lane must be the same in every replay."""
 
 _BUCKETS = 1 << 16
+_DIGITS = 16  # of a payload's digest, in hexadecimal
 _KEPT = 14  # bytes of a digest beside the two that choose the bucket: 128 bits in all
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """One failure of one row: a replayed letter that fails again has the same id and the next attempt."""
+    """One failure of one row: a replayed letter that fails again has the same id and the next attempt.
+
+    ``payload`` begins the sha256 of its bytes: who may publish can forge an id, and a forged letter must not stand for
+    the genuine one.
+    """
 
     dlq_id: str
     attempt: int
+    payload: str = ""
 
     @property
     def digest(self) -> bytes:
         """16 bytes that stand for the key."""
-        return hashlib.sha256(f"{self.attempt} {self.dlq_id}".encode("utf-8", "surrogatepass")).digest()[:16]
+        return hashlib.sha256(f"{self.attempt} {self.payload} {self.dlq_id}".encode("utf-8", "surrogatepass")).digest()[
+            :16
+        ]
 
 
 def key_of(letter: DeadLetter) -> Key:
     """The key of a letter."""
-    return Key(letter.dlq_id, letter.attempt)
+    return Key(letter.dlq_id, letter.attempt, letter.payload_sha256[:_DIGITS])
 
 
 def lane_of(letter: DeadLetter) -> int:

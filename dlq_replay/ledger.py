@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Literal
+from typing import Any, Literal
 
 from dlq_replay.keys import Key, KeySet
 from dlq_replay.selection import read_time
@@ -68,7 +68,12 @@ class Entry:
             **({} if self.claim is None else {"claim": self.claim}),
         }
         rows = (
-            {"dlq_id": row.key.dlq_id, "attempt": row.key.attempt, **({"fate": row.fate} if row.fate else {})}
+            {
+                "dlq_id": row.key.dlq_id,
+                "attempt": row.key.attempt,
+                **({"payload": row.key.payload} if row.key.payload else {}),
+                **({"fate": row.fate} if row.fate else {}),
+            }
             for row in self.rows
         )
         return "".join(json.dumps(line) + "\n" for line in (head, *rows)).encode()
@@ -87,7 +92,7 @@ class Entry:
                 str(head["worker"]),
                 at,
                 lease,
-                tuple(Row(Key(str(row["dlq_id"]), int(row["attempt"])), str(row.get("fate", ""))) for row in rows),
+                tuple(Row(_key(row), str(row.get("fate", ""))) for row in rows),
                 head.get("claim"),
             )
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -95,6 +100,10 @@ class Entry:
                 f"{where} is no entry of a replay ledger, or is damaged; without it nobody knows what was replayed. "
                 "Restore it, or move the ledger's folder away to begin anew (letters may then be sent again)"
             ) from error
+
+
+def _key(row: dict[str, Any]) -> Key:
+    return Key(str(row["dlq_id"]), int(row["attempt"]), str(row.get("payload", "")))
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,18 @@ def test_its_next_failure_is_another_letter():
     assert tally.replayed == 1
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_forged_letter_does_not_stand_for_the_genuine_one(together):
+    """Who may publish can forge an id; the genuine letter must still be sent."""
+    genuine, sent, files = LETTERS[0], Sent(), {}
+    forged = replace(
+        letter(0, payload=b"forged", attempt=genuine.attempt), dlq_id=genuine.dlq_id, source=genuine.source
+    )
+    for number, letters in enumerate([[forged, genuine]] if together else [[forged], [genuine]]):
+        replay(letters, sent, files, replay_id=str(number))
+    assert [one.payload for one in sent.outgoing] == [b"forged", genuine.payload]
+
+
 @pytest.mark.parametrize("senders", [1, 2, 3, 8])
 def test_senders_divide_the_letters(senders):
     sent = Sent()
