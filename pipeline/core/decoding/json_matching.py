@@ -82,25 +82,33 @@ class Cursor:
 
 @dataclass
 class _Digits:
-    """The run of digits at each place: its value, if it has at most 19 digits, and their number (up to 24)."""
+    """The run of digits at each place: its value, if it has at most 19 digits, and their number (up to 24).
+
+    No run has more than ``longest`` digits, which saves looking for those that are too long.
+    """
 
     value: UInt64Array
     count: UInt8Array
+    longest: int
 
     @classmethod
     def read(cls, words: Words, places: Int64Array, word: UInt64Array) -> _Digits:
         value, count = leading_digits(word)
-        long = np.flatnonzero(count == WORD_BYTES) if count.max(initial=0) == WORD_BYTES else _NO_ROWS
+        longest = int(count.max(initial=0))
+        if longest < WORD_BYTES:
+            return cls(value, count, longest)
+        long = np.flatnonzero(count == WORD_BYTES)
         while len(long):
             (word,) = words.at(places[long] + count[long], 1)
             more, further = leading_digits(word)
             value[long] = value[long] * _TENS[further] + more
             count[long] += further
             long = long[(further == WORD_BYTES) & (count[long] < 3 * WORD_BYTES)]
-        return cls(value, count)
+        return cls(value, count, int(count.max(initial=0)))
 
     def put(self, rows: Int64Array, other: _Digits) -> None:
         self.value[rows], self.count[rows] = other.value, other.count
+        self.longest = max(self.longest, other.longest)
 
 
 @dataclass
@@ -120,7 +128,7 @@ class _Number:
         if not digits.count.all():
             found._begin_otherwise(cursor, word, words=words)
         cursor.places += digits.count
-        if digits.count.max(initial=0) > _MOST_DIGITS:
+        if digits.longest > _MOST_DIGITS:
             cursor.misfit(digits.count > _MOST_DIGITS)
         return found
 
@@ -169,7 +177,7 @@ def read_integers(cursor: Cursor, word: UInt64Array, *, truth: bool) -> tuple[In
     """Integers (and truth values, as 0 or 1, where ``truth``): int64 values, and the rows that are null."""
     number = _Number.read(cursor, word, words=3 if truth else 1)
     values = number.digits.value
-    if values.max(initial=0) > _INT64_MAX:
+    if number.digits.longest >= _MOST_DIGITS and values.max(initial=0) > _INT64_MAX:
         cursor.misfit(values > _INT64_MAX)
     signed = values.view(np.int64)
     signed[number.negative] *= -1

@@ -7,6 +7,8 @@ over bytes. Tricks as in Mytkowicz et al. and Lemire's "Quickly parsing eight di
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -27,11 +29,13 @@ PADDING_BYTES = (MOST_WORDS + 2) * WORD_BYTES
 """What must follow the text, so that words can be read from any place in it."""
 
 
+@lru_cache(1 << 12)
 def word_of(text: bytes) -> np.uint64:
     """``text``, at most 8 bytes, as the low bytes of a word."""
     return _U(int.from_bytes(text, "little"))
 
 
+@lru_cache(WORD_BYTES + 1)
 def low_mask(size: int) -> np.uint64:
     """The mask of the ``size`` lowest bytes of a word."""
     return _U((1 << 8 * size) - 1)
