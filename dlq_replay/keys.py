@@ -10,9 +10,9 @@ from pipeline.core.dead_letter import DeadLetter
 LANES = 8
 """Parts of a ledger. Never changed: a letter's lane must be the same in every replay."""
 
-_BUCKETS = 1 << 16
 _DIGITS = 16  # of a payload's digest, in hexadecimal
-_KEPT = 14  # bytes of a digest beside the two that choose the bucket: 128 bits in all
+_KEPT = 14  # bytes of a digest that are kept; 12 bits more choose the bucket
+_SHIFT = 4  # 4,096 buckets a set: an empty one costs more than ten keys, and each lane has its own
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,7 +47,7 @@ def lane_of(letter: DeadLetter) -> int:
 
 
 class KeySet:
-    """A set of keys by 128 bits of their digests: about 20 bytes each, where a set of objects would take 200."""
+    """A set of keys by 124 bits of their digests: about 16 bytes each, where a set of objects would take 200."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, bytearray] = {}
@@ -58,13 +58,13 @@ class KeySet:
 
     def __contains__(self, key: Key) -> bool:
         digest = key.digest
-        bucket = self._buckets.get(int.from_bytes(digest[:2], "big"))
+        bucket = self._buckets.get(int.from_bytes(digest[:2], "big") >> _SHIFT)
         return bucket is not None and _holds(bucket, digest[2:])
 
     def add(self, key: Key) -> bool:
         """Add ``key``; False where it is there."""
         digest = key.digest
-        bucket = self._buckets.setdefault(int.from_bytes(digest[:2], "big"), bytearray())
+        bucket = self._buckets.setdefault(int.from_bytes(digest[:2], "big") >> _SHIFT, bytearray())
         if _holds(bucket, digest[2:]):
             return False
         bucket += digest[2:]
