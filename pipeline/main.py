@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import importlib
 import io
 import logging
@@ -10,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pipeline import __version__
 from pipeline.core.errors import HeadraceError, RefusedError, UsageError
@@ -127,10 +129,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():  # as Ctrl-C, so that nothing is left in staging
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        arguments, beam_arguments = parse(sys.argv[1:] if argv is None else argv)
-        configure_logging(arguments.log_format)
-        with silent_imports():
-            module = importlib.import_module(f"pipeline.commands.{arguments.command.module}")
+        with _uncollected():
+            arguments, beam_arguments = parse(sys.argv[1:] if argv is None else argv)
+            configure_logging(arguments.log_format)
+            with silent_imports():
+                module = importlib.import_module(f"pipeline.commands.{arguments.command.module}")
         return int(module.execute(arguments, beam_arguments))
     except HeadraceError as error:
         kind = "usage" if isinstance(error, UsageError) else "refused" if isinstance(error, RefusedError) else "failed"
@@ -149,6 +152,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the collector from what the body imports, now and for ever; once in a process.
+
+    TensorFlow and Beam make a million objects that live to the end: looking for garbage among them takes a second
+    and a half while they load, and another at exit.
+    """
+    if not gc.isenabled() or gc.get_freeze_count():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _shown(error: Exception) -> str:

@@ -135,6 +135,22 @@ print(json.dumps([said, sorted(heavy & set(sys.modules))]))
         assert all(f"--{option.name}" in text for option in command.options)
 
 
+def test_what_a_command_imports_is_never_looked_through_for_garbage(tmp_path):
+    code = f"""
+import gc, json
+from pipeline.main import main
+found = []
+for _ in range(2):
+    main(["schema", "validate", {str(tmp_path / "none")!r}])
+    found.append([gc.isenabled(), gc.get_freeze_count()])
+print(json.dumps(found))
+"""
+    (first, frozen), (second, still) = python("-c", code).json
+    assert first
+    assert second
+    assert 10_000 < still <= frozen
+
+
 def test_version_and_help_exit_0():
     assert headrace("--version").out.startswith("headrace ")
     done = headrace("run", "--help")
