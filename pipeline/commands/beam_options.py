@@ -66,7 +66,7 @@ def pipeline_options(
 def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """A pipeline for ``options``. FnApiRunner works in threads, whose outputs are flushed by size, never by time.
 
-    Arrow, TFT and the encoder release the interpreter lock: threads scale, processes would each load TensorFlow.
+    A thread that builds shards waits for its worker process, where the run has some (``transforms.processes``).
     Beam's own ``--direct_running_mode=multi_threading`` must not be used: once a second a timer thread flushes the
     outputs of a bundle (data_plane.TimeBasedBufferingClosableOutputStream), without a lock against the thread that
     is writing to them; what is written between its get() and its clear() is lost without a word (seen with
@@ -83,6 +83,13 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
         return beam.Pipeline(options=options)
     threads = EmbeddedPythonGrpcEnvironment(data_buffer_time_limit_ms=_NEVER_MS)
     return beam.Pipeline(runner=FnApiRunner(default_environment=threads), options=options)
+
+
+def local_workers(options: PipelineOptions) -> int:
+    """How many workers a run in our own way has (``make_pipeline``); 1 for another runner, or a mode of Beam's."""
+    direct = options.view_as(DirectOptions)
+    ours = runner_name(options) == _LOCAL and direct.direct_running_mode == "in_memory"
+    return int(direct.direct_num_workers) if ours else 1
 
 
 def is_local(options: PipelineOptions) -> bool:

@@ -8,13 +8,13 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, redirect_stdout
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.commands.beam_options import is_local, make_pipeline, pipeline_options, scratch_folder
+from pipeline.commands.beam_options import is_local, local_workers, make_pipeline, pipeline_options, scratch_folder
 from pipeline.commands.learning import learnt
 from pipeline.commands.prepare import Plan, prepare_run
 from pipeline.commands.submitting import may_have_been_made, submit
@@ -27,6 +27,7 @@ from pipeline.core.records import Json
 from pipeline.jobs.batch import BatchJob, build_batch
 from pipeline.logs import traces_held_back, was_interrupted, words_of
 from pipeline.transforms import files
+from pipeline.transforms.processes import worker_processes
 from pipeline.transforms.publish import OUTCOME, CommitSettings
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ def _start(job: BatchJob, plan: Plan, options: PipelineOptions) -> str | None:
     """Run the job here, to its end; or submit it and return its id."""
     theirs = False  # whether the staging folder may be a submitted job's
     try:
-        with scratch_folder(options, job.build.staging) as scratch:
+        # Processes are forked first: nothing has used TensorFlow yet, whose threads a fork would lose.
+        with workers_of(job, plan, options), scratch_folder(options, job.build.staging) as scratch:
             job = learnt(job, plan, scratch=scratch) if is_local(options) else job
             pipeline = make_pipeline(options)
             build_batch(pipeline, job, scratch=scratch)
@@ -73,6 +75,17 @@ def _start(job: BatchJob, plan: Plan, options: PipelineOptions) -> str | None:
     return None
 
 
+def workers_of(job: BatchJob, plan: Plan, options: PipelineOptions) -> AbstractContextManager[None]:
+    """Worker processes for a local run with several workers; none where threads do, or must do, the work.
+
+    A global shuffle would send its rows between processes. Connections to storage must not be forked.
+    """
+    inputs = {split.uri for task in plan.tasks for split in task.splits}
+    places = [job.commit.output, job.archive.folder, job.transform or "", *inputs]
+    here = job.build.shuffle != "global" and not any(map(files.is_remote, places))
+    return worker_processes(min(local_workers(options), len(plan.tasks)) if here else 1, progress_key=job.commit.run_id)
+
+
 def _announce(job: BatchJob, plan: Plan) -> None:
     _LOG.info(
         "run %s: %s in %d file(s), %d task(s) -> %s",
@@ -86,7 +99,6 @@ def _announce(job: BatchJob, plan: Plan) -> None:
 
 def _run_locally(pipeline: beam.Pipeline, job: BatchJob, plan: Plan) -> None:
     key = job.commit.run_id
-    forget(key)
     try:
         with (
             watching(progress_of(key), title=f"run {key}", total_bytes=plan.total_bytes),

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 
+from bench.clock import note_worker_processes
 from pipeline.commands.beam_options import make_pipeline, pipeline_options
 from pipeline.commands.prepare import Plan, analysis_of, build_settings, plan_of, prepare_run, required_by_features
+from pipeline.commands.run import workers_of
 from pipeline.core.manifest import Manifest
 from pipeline.core.names import MANIFEST
 from pipeline.features.transformer import IdentityTransformer
@@ -41,15 +43,20 @@ def planned(arguments: list[str]) -> tuple[BatchJob, Plan, beam.Pipeline]:
 
 def ready_run(arguments: list[str]) -> Ready:
     """``headrace run`` with these arguments."""
-    job, _, pipeline = planned(arguments)
+    job, plan, pipeline = planned(arguments)
     build_batch(pipeline, job, scratch=f"{job.build.staging}/analysis")
+
+    def run() -> None:
+        with workers_of(job, plan, pipeline.options):
+            pipeline.run().wait_until_finish()
+            note_worker_processes()
 
     def finish() -> int:
         files.delete_folder(job.build.staging)
         uri = files.join(job.commit.run_folder, MANIFEST)
         return Manifest.from_json(files.read_bytes(uri), uri).counts.read
 
-    return Ready(lambda: pipeline.run().wait_until_finish(), finish)
+    return Ready(run, finish)
 
 
 def ready_analysis(arguments: list[str], *, rows: int) -> Ready:

@@ -19,8 +19,8 @@ from pipeline.features import build as building
 from pipeline.features import rows as working
 from pipeline.features import tensors
 from pipeline.features.build import Encoder, decode_task
-from pipeline.transforms import build as writing
 from pipeline.transforms import files, loading
+from pipeline.transforms import tasks as writing
 
 
 class Stopwatch:

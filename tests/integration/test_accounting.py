@@ -10,7 +10,7 @@ from fakes.runs import assert_whole, files_below
 
 from pipeline.commands import run as run_command
 from pipeline.core.records import TaskReport
-from pipeline.transforms import build, dead_letters
+from pipeline.transforms import build, dead_letters, tasks
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def test_a_lost_row(bench, source, row_schema, monkeypatch, shuffle):
     def lossy(*arguments):
         return [replace(part, rows=part.rows - 1) for part in write_parts(*arguments)]
 
-    write_parts = build.write_parts
-    monkeypatch.setattr(build, "write_parts", lossy)
+    write_parts = tasks.write_parts
+    monkeypatch.setattr(build if shuffle == "global" else tasks, "write_parts", lossy)
     done, run = bench.run(source, f"--shuffle={shuffle}", schema=row_schema)
     said = "12 rows went into the shuffle, but the parts that came out hold 11"
     blocks = "15 rows read, but 11 written + 3 dead-lettered = 14"
@@ -49,8 +49,8 @@ def test_a_lost_part(bench, source, row_schema, monkeypatch):
     def lossy(*arguments, **options) -> TaskReport:
         return replace(report_of(*arguments, **options), parts=())
 
-    report_of = build.report_of
-    monkeypatch.setattr(build, "report_of", lossy)
+    report_of = tasks.report_of
+    monkeypatch.setattr(tasks, "report_of", lossy)
     done, run = bench.run(source, schema=row_schema)
     _refused(bench, done, run, "12 rows written, but its parts hold 0")
 
@@ -92,8 +92,8 @@ def test_a_rejection_that_was_swallowed(bench, source, row_schema, monkeypatch):
         del decoded.rejections[0]
         return decoded
 
-    decode_task = build.decode_task
-    monkeypatch.setattr(build, "decode_task", lossy)
+    decode_task = tasks.decode_task
+    monkeypatch.setattr(tasks, "decode_task", lossy)
     done, run = bench.run(source, schema=row_schema)
     _refused(bench, done, run, "15 rows read, but 12 written + 2 dead-lettered = 14")
 
@@ -135,8 +135,8 @@ def test_a_part_that_is_damaged_in_storage_is_not_published(bench, rows, row_sch
             path.write_bytes(data)
         return parts
 
-    write_parts = build.write_parts
-    monkeypatch.setattr(build, "write_parts", damaging)
+    write_parts = tasks.write_parts
+    monkeypatch.setattr(tasks, "write_parts", damaging)
     source = bench.write("f.jsonl", rows(200))
     done, run = bench.run(source, "--splits=train=0.5,eval=0.5", "--target_shard_bytes=8000", schema=row_schema)
     assert done.code == 1

@@ -17,7 +17,7 @@ def test_an_interrupted_run_leaves_nothing(bench, row_schema, rows, monkeypatch,
         raise KeyboardInterrupt
 
     handler = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("pipeline.transforms.build.decode_task", stop)
+    monkeypatch.setattr("pipeline.transforms.tasks.decode_task", stop)
     done, run = bench.run(bench.write("f.jsonl", rows(3)), f"--threads={threads}", schema=row_schema)
     assert (done.code, "interrupted" in done.err) == (130, True), done.err
     assert not run.committed
