@@ -63,10 +63,10 @@ def pipeline_options(
     return PipelineOptions(flags)
 
 
-def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
+def make_pipeline(options: PipelineOptions, *, in_processes: bool = False) -> beam.Pipeline:
     """A pipeline for ``options``. FnApiRunner works in threads, whose outputs are flushed by size, never by time.
 
-    A thread that builds shards waits for its worker process, where the run has some (``transforms.processes``).
+    One thread is enough for a run that has processes to do its work (``in_processes``, ``transforms.processes``).
     Beam's own ``--direct_running_mode=multi_threading`` must not be used: once a second a timer thread flushes the
     outputs of a bundle (data_plane.TimeBasedBufferingClosableOutputStream), without a lock against the thread that
     is writing to them; what is written between its get() and its clear() is lost without a word (seen with
@@ -79,6 +79,8 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
         except ValueError as error:  # an unknown runner, or options that the runner needs
             raise UsageError(f"Beam refuses the options: {error}") from error
     direct.direct_running_mode = "in_memory"
+    if in_processes:
+        direct.direct_num_workers = 1
     if direct.direct_num_workers == 1:
         return beam.Pipeline(options=options)
     threads = EmbeddedPythonGrpcEnvironment(data_buffer_time_limit_ms=_NEVER_MS)

@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, redirect_stdout
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -27,6 +28,7 @@ from pipeline.core.records import Json
 from pipeline.jobs.batch import BatchJob, build_batch
 from pipeline.logs import traces_held_back, was_interrupted, words_of
 from pipeline.transforms import files
+from pipeline.transforms.loading import load_ahead
 from pipeline.transforms.processes import worker_processes
 from pipeline.transforms.publish import OUTCOME, CommitSettings
 
@@ -55,9 +57,12 @@ def _start(job: BatchJob, plan: Plan, options: PipelineOptions) -> str | None:
     theirs = False  # whether the staging folder may be a submitted job's
     try:
         # Processes are forked first: nothing has used TensorFlow yet, whose threads a fork would lose.
-        with workers_of(job, plan, options), scratch_folder(options, job.build.staging) as scratch:
+        with (
+            workers_of(job, plan, options) as processes,
+            scratch_folder(options, job.build.staging) as scratch,
+        ):
             job = learnt(job, plan, scratch=scratch) if is_local(options) else job
-            pipeline = make_pipeline(options)
+            pipeline = make_pipeline(options, in_processes=processes)
             build_batch(pipeline, job, scratch=scratch)
             if not is_local(options):
                 theirs = True
@@ -75,7 +80,7 @@ def _start(job: BatchJob, plan: Plan, options: PipelineOptions) -> str | None:
     return None
 
 
-def workers_of(job: BatchJob, plan: Plan, options: PipelineOptions) -> AbstractContextManager[None]:
+def workers_of(job: BatchJob, plan: Plan, options: PipelineOptions) -> AbstractContextManager[bool]:
     """Worker processes for a local run with several workers; none where threads do, or must do, the work.
 
     A global shuffle would send its rows between processes. Connections to storage must not be forked.
@@ -83,7 +88,11 @@ def workers_of(job: BatchJob, plan: Plan, options: PipelineOptions) -> AbstractC
     inputs = {split.uri for task in plan.tasks for split in task.splits}
     places = [job.commit.output, job.archive.folder, job.transform or "", *inputs]
     here = job.build.shuffle != "global" and not any(map(files.is_remote, places))
-    return worker_processes(min(local_workers(options), len(plan.tasks)) if here else 1, progress_key=job.commit.run_id)
+    return worker_processes(
+        min(local_workers(options), len(plan.tasks)) if here else 1,
+        progress_key=job.commit.run_id,
+        begin=partial(load_ahead, job.build, job.transform),
+    )
 
 
 def _announce(job: BatchJob, plan: Plan) -> None:

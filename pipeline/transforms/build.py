@@ -23,14 +23,14 @@ from pipeline.features.build import (
 from pipeline.features.checks import RowChecks
 from pipeline.features.spec import FeatureSpec
 from pipeline.transforms import names
+from pipeline.transforms.calling import CallingDoFn
 from pipeline.transforms.loading import layout_of, load_ahead, shared_transformer
-from pipeline.transforms.processes import call
 from pipeline.transforms.tasks import BuiltTask, TaskWork, build_task, report_of, work_of, write_parts
 
 _ANALYSIS_ROWS = 65_536  # analyzers cost by the call; their state is small whatever the batch
 
 
-class _TaskDoFn(beam.DoFn):  # type: ignore[misc]
+class _TaskDoFn(CallingDoFn):
     """What the two kinds of building share: settings, counting, outputs."""
 
     def __init__(self, settings: BuildSettings, progress_key: str) -> None:
@@ -47,15 +47,16 @@ class _TaskDoFn(beam.DoFn):  # type: ignore[misc]
     def _work(self) -> TaskWork:
         return work_of(self._settings, self._progress_key)
 
-    def _tagged(self, task: Task, built: BuiltTask) -> Iterator[Any]:
-        report = built.report
+    def outputs(self, result: BuiltTask) -> Iterator[Any]:
+        """A task's accounts, statistics and rejections, under their tags."""
+        report = result.report
         self._count[names.BYTES_READ](report.bytes_read)
         self._count[names.ROWS_READ](report.rows_read)
         self._count[names.ROWS_REJECTED](report.rows_rejected)
         self._count[names.ROWS_WRITTEN](report.rows_written)
         yield beam.pvalue.TaggedOutput(names.REPORTS, report)
-        yield beam.pvalue.TaggedOutput(names.STATISTICS, built.statistics)
-        yield beam.pvalue.TaggedOutput(names.REJECTIONS, (task.index, built.rejections))
+        yield beam.pvalue.TaggedOutput(names.STATISTICS, result.statistics)
+        yield beam.pvalue.TaggedOutput(names.REJECTIONS, (report.task, result.rejections))
 
 
 class BuildShard(_TaskDoFn):
@@ -66,7 +67,7 @@ class BuildShard(_TaskDoFn):
 
     def process(self, task: Task, artefact: str | None = None) -> Iterator[Any]:
         """Build one task, in a worker process if the run has any; raises OSError for storage faults."""
-        yield from self._tagged(task, call(build_task, self._settings, self._progress_key, task, artefact))
+        yield from self.call(build_task, self._settings, self._progress_key, task, artefact)
 
 
 class DecodeTrain(_TaskDoFn):
@@ -110,7 +111,7 @@ class TransformRows(_TaskDoFn):
         for sequence, chunk in enumerate(encoder.transform(decoded, seed=task.seed)):
             written += len(chunk.rows)
             yield from self._deal(decoded, chunk, (task.index, sequence))
-        yield from self._tagged(task, BuiltTask.of(decoded, report_of(task, decoded, rows_written=written)))
+        yield from self.outputs(BuiltTask.of(decoded, report_of(task, decoded, rows_written=written)))
 
     def _deal(self, decoded: DecodedTask, chunk: TransformedChunk, origin: tuple[int, int]) -> Iterator[Any]:
         keys = self._position_keys(decoded, chunk.rows)

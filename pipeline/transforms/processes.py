@@ -10,26 +10,29 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import logging
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
+import tensorflow as tf
 from tensorflow.python.eager import context as tf_context
 
 from pipeline.core.errors import HeadraceError
 from pipeline.core.progress import SharedProgress, forget, share
 
-_LOG = logging.getLogger(__name__)
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 _NATIVE_THREADS = Path("/proc/self/task")
+_BEGUN = 4  # calls for each process that are begun and not taken: what they bring is held in memory
 
 Result = TypeVar("Result")
 
@@ -40,7 +43,6 @@ def _native_threads() -> int:
 
 
 _AFTER_IMPORTS = _native_threads()  # OpenBLAS's and jemalloc's, which both know how to fork
-_pools: list[ProcessPoolExecutor] = []  # at most one
 
 
 def can_fork() -> bool:
@@ -57,53 +59,92 @@ def can_fork() -> bool:
     )
 
 
-@contextlib.contextmanager
-def worker_processes(count: int, *, progress_key: str) -> Iterator[None]:
-    """So many processes for ``call`` while the body runs; none for fewer than two, or where forking is not safe.
+@dataclass(frozen=True)
+class _Workers:
+    pool: ProcessPoolExecutor
+    count: int
 
-    Progress that they add under ``progress_key`` is seen here. They end with this process, however it ends.
+
+_workers: list[_Workers] = []  # at most one
+
+
+@contextlib.contextmanager
+def worker_processes(count: int, *, progress_key: str, begin: Callable[[], None] | None = None) -> Iterator[bool]:
+    """So many processes for ``Calls`` while the body runs; none for fewer than two, or where forking is not safe.
+
+    Says whether there are any. Progress that they add under ``progress_key`` is seen here. Each calls ``begin``
+    first. They end with this process, however it ends.
     """
-    if count < 2 or _pools or not can_fork():
-        _LOG.debug("work is done in threads of this process")
-        yield
+    if count < 2 or _workers or not can_fork():
+        yield False
         return
     forking = multiprocessing.get_context("fork")
     progress, places = share(progress_key, processes=count), forking.SimpleQueue()
     for place in range(1, count + 1):
         places.put(place)
-    pool = ProcessPoolExecutor(count, forking, initializer=_begin, initargs=(os.getpid(), progress, places))
+    given = (os.getpid(), progress, places, begin)
+    pool = ProcessPoolExecutor(count, forking, initializer=_begin, initargs=given)
     try:
         pool.submit(os.getpid).result()  # all of them are forked here, before there are threads
-        _pools.append(pool)
-        yield
+        _workers.append(_Workers(pool, count))
+        yield True
     finally:
-        _pools.clear()
+        _workers.clear()
         pool.shutdown(cancel_futures=True)
         forget(progress_key)
 
 
-def call(work: Callable[..., Result], *arguments: Any) -> Result:
-    """``work(*arguments)``: in a worker process, if there are any, or here. Raises what it raises.
+class Calls(Generic[Result]):
+    """Calls of functions in worker processes, if there are any; their results in the order of the calls.
 
-    ``work`` is a function of a module; it, its arguments and its result can be pickled. Raises HeadraceError
-    if the process is killed meanwhile.
+    Functions, arguments and results can be pickled. What a call raises is raised where its result is due; if
+    a process is killed meanwhile, that is HeadraceError.
     """
-    if not _pools:
-        return work(*arguments)
+
+    def __init__(self) -> None:
+        self._waiting: deque[Future[Result]] = deque()
+
+    def add(self, work: Callable[..., Result], *arguments: Any) -> Iterator[Result]:
+        """Begin ``work(*arguments)``; results that have become due. Without processes, it is done here and is due."""
+        if not _workers:
+            yield work(*arguments)
+            return
+        with _killed_in_words():
+            self._waiting.append(_workers[0].pool.submit(work, *arguments))
+        while len(self._waiting) > _BEGUN * _workers[0].count:
+            yield self._next()
+
+    def rest(self) -> Iterator[Result]:
+        """The results of all calls that were begun and not due before."""
+        while self._waiting:
+            yield self._next()
+
+    def _next(self) -> Result:
+        with _killed_in_words():
+            return self._waiting.popleft().result()
+
+
+@contextlib.contextmanager
+def _killed_in_words() -> Iterator[None]:
     try:
-        return _pools[0].submit(work, *arguments).result()
+        yield
     except BrokenProcessPool as error:
         raise HeadraceError(
             "a worker process was killed before its task was done, most often for want of memory; give fewer --threads"
         ) from error
 
 
-def _begin(parent: int, progress: SharedProgress, places: Any) -> None:
+def _begin(parent: int, progress: SharedProgress, places: Any, begin: Callable[[], None] | None) -> None:
     """First thing in a worker process. Ctrl-C is for the parent, which ends its workers; its death ends them too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # it died before it could be asked for
         os._exit(1)
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # the other cores have processes of their own
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    pa.set_cpu_count(1)
     gc.freeze()  # memory stays shared as long as nobody writes to it, as the collector does
     progress.take_place(places.get())
+    if begin is not None:
+        begin()

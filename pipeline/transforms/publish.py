@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, BinaryIO
+from typing import Any
 
 import apache_beam as beam
-import google_crc32c
 
 from pipeline.core.accounts import balance
-from pipeline.core.compression import Compression, Decompressed, can_be_joined, compressor
+from pipeline.core.compression import Compression
 from pipeline.core.errors import GuardError, HeadraceError
 from pipeline.core.manifest import Code, Counts, Manifest, ShardEntry
 from pipeline.core.names import LATEST, MANIFEST, OWNER
@@ -25,10 +24,11 @@ from pipeline.core.statistics import BatchStatistics
 from pipeline.features.artefact import HEADER
 from pipeline.features.layouts import make_layout
 from pipeline.transforms import files, names
+from pipeline.transforms.calling import CallingDoFn
 from pipeline.transforms.dead_letters import ArchiveFile
 from pipeline.transforms.plan import read_inputs, read_plan
+from pipeline.transforms.shards import ShardMaker
 
-_PIECE_BYTES = 4 << 20
 _WAITING_STATES = 8  # of some 64 KB a feature
 OUTCOME = "outcome.json"
 """Why a run was not committed, left in the staging folder for the launcher: exit code and message."""
@@ -174,59 +174,15 @@ def _merged(states: Iterable[bytes]) -> bytes:
     return BatchStatistics.merge_all(map(BatchStatistics.from_bytes, states)).to_bytes()
 
 
-class PublishShard(beam.DoFn):  # type: ignore[misc]
-    """A planned shard -> its entry in the manifest; parts become the file by a rename, or by being copied one after
-    the other. Safe to repeat at any point: a part that is gone was published by an earlier attempt."""
+class PublishShard(CallingDoFn):
+    """A planned shard -> its entry in the manifest. Safe to repeat at any point."""
 
     def __init__(self, run_folder: str, *, compression: Compression = "none") -> None:
-        self._run_folder = run_folder
-        self._compression = compression
+        self._maker = ShardMaker(run_folder, compression)
 
     def process(self, shard: Shard) -> Iterator[ShardEntry]:
         """Publish one shard; raises OSError for storage faults and for a published file of the wrong size."""
-        target = files.join(self._run_folder, str(shard.name))
-        entry = ShardEntry.of(shard)
-        if len(shard.parts) == 1:
-            self._move(shard, target)
-        elif can_be_joined(self._compression):
-            self._concatenate(shard, target)
-        else:
-            entry = self._compress_anew(shard, target, entry)
-        yield entry
-
-    def _move(self, shard: Shard, target: str) -> None:
-        try:
-            files.rename(shard.parts[0].uri, target)
-        except FileNotFoundError:
-            if files.size_of(target) != shard.size_bytes:
-                raise OSError(f"part {shard.parts[0].uri} is gone and {target} is not its shard") from None
-
-    def _concatenate(self, shard: Shard, target: str) -> None:
-        with files.create(target) as sink:
-            for part in shard.parts:
-                with files.open_read(part.uri) as source:
-                    crc = 0
-                    for piece in files.copy_stream(source, sink):
-                        crc = google_crc32c.extend(crc, piece)
-                if crc != part.crc32c:
-                    raise OSError(f"part {part.uri} was damaged in storage: its checksum differs from what was written")
-
-    def _compress_anew(self, shard: Shard, target: str, entry: ShardEntry) -> ShardEntry:
-        size = crc = 0
-        squeeze = compressor(self._compression)
-        with files.create(target) as sink:
-            for part in shard.parts:
-                with files.open_read(part.uri) as source:
-                    plain = Decompressed(source, self._compression)
-                    while piece := plain.read(_PIECE_BYTES):
-                        size, crc = _write_summed(sink, squeeze.compress(memoryview(piece)), size, crc)
-            size, crc = _write_summed(sink, squeeze.flush(), size, crc)
-        return replace(entry, size_bytes=size, crc32c=crc)
-
-
-def _write_summed(sink: BinaryIO, data: bytes, size: int, crc: int) -> tuple[int, int]:
-    sink.write(data)
-    return size + len(data), google_crc32c.extend(crc, data)
+        yield from self.call(self._maker.make, shard)
 
 
 class Commit(beam.DoFn):  # type: ignore[misc]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from bench.clock import note_worker_processes
 from pipeline.commands.beam_options import make_pipeline, pipeline_options
@@ -33,21 +34,22 @@ class Ready:
         return self.finish()
 
 
-def planned(arguments: list[str]) -> tuple[BatchJob, Plan, beam.Pipeline]:
-    """The job that ``headrace run`` would start with these arguments, and a pipeline to build it in."""
+def planned(arguments: list[str]) -> tuple[BatchJob, Plan, PipelineOptions]:
+    """The job that ``headrace run`` would start with these arguments, and the options of its pipeline."""
     namespace, rest = parse(["run", *arguments])
-    options = pipeline_options(rest, threads=namespace.threads)
     job, plan = prepare_run(namespace, job_name=None)
-    return job, plan, make_pipeline(options)
+    return job, plan, pipeline_options(rest, threads=namespace.threads)
 
 
 def ready_run(arguments: list[str]) -> Ready:
-    """``headrace run`` with these arguments."""
-    job, plan, pipeline = planned(arguments)
+    """``headrace run`` with these arguments. Its processes begin with the graph, as they do there."""
+    job, plan, options = planned(arguments)
+    stack = contextlib.ExitStack()
+    pipeline = make_pipeline(options, in_processes=stack.enter_context(workers_of(job, plan, options)))
     build_batch(pipeline, job, scratch=f"{job.build.staging}/analysis")
 
     def run() -> None:
-        with workers_of(job, plan, pipeline.options):
+        with stack:
             pipeline.run().wait_until_finish()
             note_worker_processes()
 

@@ -49,6 +49,7 @@ def carry_out(job: BatchJob, attempt: Callable[..., list[Any]] = once) -> None:
 def _carry_out(job: BatchJob, attempt: Callable[..., list[Any]]) -> None:
     build = BuildShard(job.build, job.commit.run_id)
     build.setup()
+    build.start_bundle()
     tagged: dict[str, list[Any]] = defaultdict(list)
     for task in attempt(ReadPlan(job.commit.plan_uri).process, b""):
         for output in attempt(build.process, task, job.transform):
@@ -68,5 +69,6 @@ def _carry_out(job: BatchJob, attempt: Callable[..., list[Any]]) -> None:
     accounts = next(output.value for output in settled if isinstance(output, beam.pvalue.TaggedOutput))
     shards = [output for output in settled if not isinstance(output, beam.pvalue.TaggedOutput)]
     publish = PublishShard(job.commit.run_folder)
+    publish.start_bundle()
     entries = [entry for shard in shards for entry in attempt(publish.process, shard)]
     attempt(Commit(job.commit).process, (None, entries), accounts, job.transform)
