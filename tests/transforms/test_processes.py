@@ -1,0 +1,138 @@
+"""Worker processes: forked only where that is safe, results in order, ended with the process that they serve."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from fakes.cli import ROOT, python
+
+from pipeline.core.progress import Snapshot, forget, progress_of, share
+from pipeline.transforms.processes import Calls, worker_processes
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+
+BEGIN = """
+import json, multiprocessing, os, signal, sys, threading
+from pipeline.core.errors import HeadraceError
+from pipeline.core.progress import progress_of
+from pipeline.transforms.processes import Calls, can_fork, worker_processes
+
+def work(number):
+    progress_of("run").add(bytes_done=number, rows_read=1)
+    if number == 1300:
+        raise ValueError("thirteen")
+    if number == 99:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number, os.getpid()
+
+def results(calls, numbers):
+    found = [result for number in numbers for result in calls.add(work, number)]
+    return found + list(calls.rest())
+"""
+
+
+def test_results_come_in_the_order_of_the_calls_and_errors_where_they_are_due():
+    code = """
+with worker_processes(3, progress_key="run", begin=lambda: os.environ.update(BEGUN="1")) as there_are:
+    with worker_processes(2, progress_key="other") as more:
+        pass
+    calls = Calls()
+    first = [len(list(calls.add(work, number))) for number in range(40)]
+    rest = [square for square, _ in calls.rest()]
+    again = results(Calls(), range(13))
+    seen = progress_of("run").snapshot()
+    try:
+        results(Calls(), [5, 1300, 6])
+    except ValueError as error:
+        raised = str(error)
+    after = results(Calls(), [7])
+here = os.getpid() in [pid for _, pid in again]
+print(json.dumps([there_are, more, sum(first), rest, [square for square, _ in again], here, len({p for _, p in again}),
+    [seen.bytes_done, seen.rows_read], raised, after[0][0], len(multiprocessing.active_children()),
+    progress_of("run").snapshot().rows_read, results(Calls(), [3])[0][1] == os.getpid()]))
+"""
+    done = python("-c", BEGIN + code)
+    there_are, more, first, rest, again, here, pids, seen, raised, after, left, forgotten, back = done.json
+    assert (there_are, more, here, left, back) == (True, False, False, 0, True)
+    assert first == 40 - 4 * 3
+    assert rest == [n * n for n in range(first, 40)]
+    assert again == [n * n for n in range(13)]
+    assert 1 <= pids <= 3
+    assert seen == [sum(range(40)) + sum(range(13)), 53]
+    assert (raised, after, forgotten) == ("thirteen", 49, 0)
+
+
+def test_a_process_that_is_killed_is_an_error_in_words_for_every_call_after_it():
+    code = """
+said = []
+with worker_processes(2, progress_key="run"):
+    for numbers in ([1, 99, 2], [3]):
+        try:
+            results(Calls(), numbers)
+        except HeadraceError as error:
+            said.append(str(error))
+print(json.dumps([said, len(multiprocessing.active_children())]))
+"""
+    said, left = python("-c", BEGIN + code).json
+    assert len(said) == 2
+    assert all("was killed" in words and "--threads" in words for words in said)
+    assert left == 0
+
+
+def test_nothing_is_forked_where_a_copy_would_lack_threads_or_locks():
+    code = """
+found = [can_fork()]
+held = threading.Event()
+thread = threading.Thread(target=held.wait)
+thread.start()
+found.append(can_fork())
+held.set()
+thread.join()
+import tensorflow as tf
+tf.constant([1]) + 1
+found.append(can_fork())
+with worker_processes(2, progress_key="run") as there_are:
+    found += [there_are, results(Calls(), [3])[0][1] == os.getpid()]
+print(json.dumps(found))
+"""
+    assert python("-c", BEGIN + code).json == [True, False, False, False, True]
+
+
+def test_they_end_with_a_process_that_is_killed():
+    """All of them hold the pipe's other end: it is closed when the last one is gone."""
+    code = """
+with worker_processes(3, progress_key="run"):
+    print("ready", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", BEGIN + code], stdout=subprocess.PIPE, cwd=ROOT, env=dict(os.environ)
+    ) as process:
+        said, _ = process.communicate(timeout=60)
+    assert said == b"ready\n"
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_without_processes_a_call_is_done_here_and_is_due_at_once():
+    with worker_processes(1, progress_key="run") as there_are:
+        calls: Calls[int] = Calls()
+        assert (there_are, list(calls.add(max, 3, 5)), list(calls.rest())) == (False, [5], [])
+    with pytest.raises(ZeroDivisionError):
+        list(calls.add(divmod, 1, 0))
+
+
+def test_shared_counters_add_up_whichever_place_they_are_raised_in():
+    shared = share("shared", processes=2)
+    try:
+        for place in (1, 2, 0, 2):
+            shared.take_place(place)
+            progress_of("shared").add(bytes_done=10, rows_read=2, rows_rejected=1)
+        shared.bytes_only().add(bytes_done=5, rows_read=7)
+        assert progress_of("shared").snapshot() == Snapshot(45, 8, 4)
+    finally:
+        forget("shared")
+    assert progress_of("shared").snapshot() == Snapshot()
