@@ -34,8 +34,8 @@ How it is measured
   "rows/s, process" counts the whole process, with imports, planning and the making of the graph.
   Jobs are interleaved over the rounds and the median is taken, so that a machine that gets slower
   meanwhile hits all alike; the peers, the large inputs and reading take part in the first two rounds.
-  "rows/CPU s" and "by CPU" count the CPU seconds of all threads of the job: they hardly change when others
-  use the machine. One worker thread can use more than one core, for TensorFlow and Arrow have threads of
+  "rows/CPU s" and "by CPU" count the CPU seconds of all threads and processes of the job: they hardly change
+  when others use the machine. One worker thread can use more than one core, for TensorFlow and Arrow have threads of
   their own (in the peers too).
   The analysis (means, vocabularies) is made beforehand and counted for nobody.
   Reading is measured in a steady state: batches of 1,024 rows of all features, epoch after epoch, taken 16 at a

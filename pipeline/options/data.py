@@ -166,7 +166,8 @@ OUTPUT = (
 LOCAL = (
     Option(
         "threads",
-        "Worker threads of a local run (default: all cores).",
+        "Workers of a local run (default: all cores). On Linux they are processes where the input is worth it and all is "
+        "on this machine; else threads.",
         type=count,
         metavar="N",
     ),

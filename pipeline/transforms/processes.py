@@ -32,7 +32,7 @@ from pipeline.core.progress import SharedProgress, forget, share
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 _NATIVE_THREADS = Path("/proc/self/task")
-_BEGUN = 4  # calls for each process that are begun and not taken: what they bring is held in memory
+_BEGUN = 2  # calls for each process that are begun and not taken: what they bring is held in memory
 
 Result = TypeVar("Result")
 
