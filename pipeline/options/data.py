@@ -166,7 +166,7 @@ OUTPUT = (
 LOCAL = (
     Option(
         "threads",
-        "Workers of a local run (default: all cores). On Linux they are processes where the input is worth it and all is "
+        "Workers of a local run (default: all cores): processes on Linux, if there are several tasks and all files are "
         "on this machine; else threads.",
         type=count,
         metavar="N",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import apache_beam as beam
-
 from pipeline.core.archive import spill, write_archive
 from pipeline.core.dead_letter import DeadLetter, from_rejection
 from pipeline.core.names import ArchiveName, spill_name
 from pipeline.core.records import Rejection
 from pipeline.transforms import files
+from pipeline.transforms.calling import CallingDoFn
+from pipeline.transforms.processes import Parcel
 
 
 @dataclass(frozen=True)
@@ -34,29 +34,39 @@ class ArchiveFile:
     uris: tuple[str, ...]
 
 
-class WriteDeadLetters(beam.DoFn):  # type: ignore[misc]
+class WriteDeadLetters(CallingDoFn):
     """(task, rejections) -> the archive file that holds them; nothing is written for a task without any.
 
     A retry writes the same names with the same bytes.
     """
 
     def __init__(self, settings: ArchiveSettings) -> None:
-        self._settings = settings
+        self._writer = ArchiveWriter(settings)
 
-    def process(self, element: tuple[int, list[Rejection]]) -> Iterator[ArchiveFile]:
+    def process(self, element: tuple[int, Parcel[Rejection]]) -> Iterator[ArchiveFile]:
         """Write one archive; raises OSError for storage faults."""
         task, rejections = element
-        if not rejections:
-            return
-        letters = [self._letter(rejection) for rejection in rejections]
-        uri = files.join(self._settings.folder, str(ArchiveName(task)))
+        if rejections:
+            yield from self.call(self._writer.write, task, rejections)
+
+
+@dataclass(frozen=True)
+class ArchiveWriter:
+    """Writes the archives of a run."""
+
+    settings: ArchiveSettings
+
+    def write(self, task: int, rejections: Parcel[Rejection]) -> ArchiveFile:
+        """The archive of a task that has refused some rows; raises OSError for storage faults."""
+        letters = [self._letter(rejection) for rejection in rejections.open()]
+        uri = files.join(self.settings.folder, str(ArchiveName(task)))
         with files.create(uri) as stream:
             rows = write_archive(stream, letters)
         spilled = tuple(letter.payload_uri for letter in letters if letter.payload_uri)
-        yield ArchiveFile(task, rows, (uri, *spilled))
+        return ArchiveFile(task, rows, (uri, *spilled))
 
     def _letter(self, rejection: Rejection) -> DeadLetter:
-        settings = self._settings
+        settings = self.settings
         letter = from_rejection(
             rejection,
             job=settings.job,
@@ -68,7 +78,7 @@ class WriteDeadLetters(beam.DoFn):  # type: ignore[misc]
 
     def _spilled(self, rejection: Rejection, letter: DeadLetter) -> DeadLetter:
         """Copy a row too large to be held from its source to a file of its own, in bounded memory."""
-        uri = files.join(self._settings.folder, spill_name(letter.dlq_id))
+        uri = files.join(self.settings.folder, spill_name(letter.dlq_id))
         with files.open_read(rejection.uri) as source, files.create(uri) as sink:
             digest = spill(source, rejection.offset, length=rejection.length, sink=sink)
         return replace(letter, payload_uri=uri, payload_sha256=digest)

@@ -12,6 +12,7 @@ import ctypes
 import gc
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -34,6 +35,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 _NATIVE_THREADS = Path("/proc/self/task")
 _BEGUN = 2  # calls for each process that are begun and not taken: what they bring is held in memory
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -92,6 +94,31 @@ def worker_processes(count: int, *, progress_key: str, begin: Callable[[], None]
         _workers.clear()
         pool.shutdown(cancel_futures=True)
         forget(progress_key)
+
+
+class Parcel(Generic[Item]):
+    """A list on its way from worker to worker: bytes wherever it is not opened, so that nobody between unpacks it."""
+
+    def __init__(self, items: list[Item]) -> None:
+        self._items: list[Item] | None = items
+        self._packed: bytes | None = None
+        self._count = len(items)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def open(self) -> list[Item]:
+        """The list."""
+        if self._items is None:
+            assert self._packed is not None
+            self._items = pickle.loads(self._packed)  # noqa: S301 - our own, of a moment ago
+        return self._items
+
+    def __getstate__(self) -> tuple[int, bytes]:
+        return self._count, self._packed or pickle.dumps(self._items, pickle.HIGHEST_PROTOCOL)
+
+    def __setstate__(self, state: tuple[int, bytes]) -> None:
+        self._items, (self._count, self._packed) = None, state
 
 
 class Calls(Generic[Result]):

@@ -20,6 +20,7 @@ from pipeline.core.settings import BuildSettings
 from pipeline.features.build import DecodedTask, EncodedChunk, Encoder, decode_task
 from pipeline.transforms import files
 from pipeline.transforms.loading import layout_of, load_ahead, shared_transformer
+from pipeline.transforms.processes import Parcel
 
 _FRAMED_RECORDS = 2048  # headers, payloads and footers of as many records stay in the processor's cache
 
@@ -121,12 +122,12 @@ class BuiltTask:
 
     report: TaskReport
     statistics: bytes
-    rejections: list[Rejection]
+    rejections: Parcel[Rejection]
 
     @classmethod
     def of(cls, decoded: DecodedTask, report: TaskReport) -> BuiltTask:
         """From the rows; rejections in the order of the input."""
-        return cls(report, decoded.statistics.to_bytes(), sorted(decoded.rejections, key=_place))
+        return cls(report, decoded.statistics.to_bytes(), Parcel(sorted(decoded.rejections, key=_place)))
 
 
 def _place(rejection: Rejection) -> tuple[str, int]:

@@ -55,6 +55,7 @@ def _carry_out(job: BatchJob, attempt: Callable[..., list[Any]]) -> None:
         for output in attempt(build.process, task, job.transform):
             tagged[output.tag].append(output.value)
     write = WriteDeadLetters(job.archive)
+    write.start_bundle()
     archives = [found for element in tagged[names.REJECTIONS] for found in attempt(write.process, element)]
     merge = MergeStatistics()
     statistics = merge.create_accumulator()

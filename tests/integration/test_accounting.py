@@ -11,6 +11,7 @@ from fakes.runs import assert_whole, files_below
 from pipeline.commands import run as run_command
 from pipeline.core.records import TaskReport
 from pipeline.transforms import build, dead_letters, tasks
+from pipeline.transforms.processes import Parcel
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_a_task_done_twice(bench, source, row_schema, monkeypatch):
 
 def test_a_lost_dead_letter(bench, source, row_schema, monkeypatch):
     def lossy(self, element):
-        return process(self, (element[0], element[1][1:]))
+        return process(self, (element[0], Parcel(element[1].open()[1:])))
 
     process = dead_letters.WriteDeadLetters.process
     monkeypatch.setattr(dead_letters.WriteDeadLetters, "process", lossy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from fakes.cli import ROOT, python
 
 from pipeline.core.progress import Snapshot, forget, progress_of, share
-from pipeline.transforms.processes import Calls, worker_processes
+from pipeline.transforms.processes import Calls, Parcel, worker_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 
@@ -123,6 +124,28 @@ def test_without_processes_a_call_is_done_here_and_is_due_at_once():
         assert (there_are, list(calls.add(max, 3, 5)), list(calls.rest())) == (False, [5], [])
     with pytest.raises(ZeroDivisionError):
         list(calls.add(divmod, 1, 0))
+
+
+class _Counted:
+    """Counts how often it is made from bytes."""
+
+    unpacked = 0
+
+    def __setstate__(self, state: object) -> None:
+        _Counted.unpacked += 1
+
+    def __getstate__(self) -> object:
+        return 1
+
+
+def test_a_parcel_is_unpacked_by_the_one_who_opens_it_alone():
+    parcel = Parcel([_Counted(), _Counted()])
+    assert (len(parcel), bool(Parcel([]))) == (2, False)
+    for _ in range(3):
+        parcel = pickle.loads(pickle.dumps(parcel))
+    assert (len(parcel), _Counted.unpacked) == (2, 0)
+    assert len(parcel.open()) == len(parcel.open()) == 2
+    assert _Counted.unpacked == 2
 
 
 def test_shared_counters_add_up_whichever_place_they_are_raised_in():
