@@ -80,20 +80,38 @@ def worker_processes(count: int, *, progress_key: str, begin: Callable[[], None]
     if count < 2 or _workers or not can_fork():
         yield False
         return
-    forking = multiprocessing.get_context("fork")
-    progress, places = share(progress_key, processes=count), forking.SimpleQueue()
-    for place in range(1, count + 1):
-        places.put(place)
-    given = (os.getpid(), progress, places, begin)
-    pool = ProcessPoolExecutor(count, forking, initializer=_begin, initargs=given)
+    progress = share(progress_key, processes=count)
+    pool = _forked(count, progress, begin)
     try:
-        pool.submit(os.getpid).result()  # all of them are forked here, before there are threads
-        _workers.append(_Workers(pool, count))
-        yield True
+        if pool is not None:
+            _workers.append(_Workers(pool, count))
+        yield pool is not None
     finally:
         _workers.clear()
-        pool.shutdown(cancel_futures=True)
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
         forget(progress_key)
+
+
+def _forked(count: int, progress: SharedProgress, begin: Callable[[], None] | None) -> ProcessPoolExecutor | None:
+    """A pool whose processes are all there, before this process has threads; None if the system refuses so many."""
+    forking = multiprocessing.get_context("fork")
+    places = forking.SimpleQueue()
+    for place in range(1, count + 1):
+        places.put(place)
+    pool = ProcessPoolExecutor(count, forking, initializer=_begin, initargs=(os.getpid(), progress, places, begin))
+    others = multiprocessing.active_children()
+    try:
+        with _killed_in_words():
+            pool.submit(os.getpid).result()
+    except BaseException as error:
+        for child in multiprocessing.active_children():
+            if child not in others:
+                child.kill()  # it would wait for work for ever, and leaving this process would wait for it
+        if isinstance(error, OSError):
+            return None
+        raise
+    return pool
 
 
 class Parcel(Generic[Item]):

@@ -103,6 +103,22 @@ print(json.dumps(found))
     assert python("-c", BEGIN + code).json == [True, False, False, False, True]
 
 
+def test_threads_do_the_work_where_the_system_refuses_processes():
+    code = """
+fork, forked = os.fork, []
+def refuse_the_third():
+    if len(forked) == 2:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    forked.append(fork())
+    return forked[-1]
+os.fork = refuse_the_third
+with worker_processes(3, progress_key="run") as there_are:
+    there = results(Calls(), [3])[0][1] == os.getpid()
+print(json.dumps([len(forked), there_are, there, progress_of("run").snapshot().rows_read]))
+"""
+    assert python("-c", BEGIN + code, timeout=60).json == [2, False, True, 0]
+
+
 def test_they_end_with_a_process_that_is_killed():
     """All of them hold the pipe's other end: it is closed when the last one is gone."""
     code = """
