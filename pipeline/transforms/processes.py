@@ -17,10 +17,11 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -32,6 +33,7 @@ from pipeline.core.errors import HeadraceError
 from pipeline.core.progress import SharedProgress, forget, share
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of linux/prctl.h
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
 _NATIVE_THREADS = Path("/proc/self/task")
 _BEGUN = 2  # calls for each process that are begun and not taken: what they bring is held in memory
 
@@ -64,7 +66,21 @@ def can_fork() -> bool:
 @dataclass(frozen=True)
 class _Workers:
     pool: ProcessPoolExecutor
-    count: int
+    processes: Sequence[BaseProcess]
+
+    def end(self) -> None:
+        """End them, who have nothing to do."""
+        with _signals_held():
+            self.pool.shutdown()
+
+    def kill(self) -> None:
+        """End them at once, whatever they do, and whatever signals come meanwhile."""
+        with _signals_held():
+            for process in self.processes:
+                process.kill()
+            self.pool.shutdown(cancel_futures=True)
+            for process in self.processes:  # a pool that has not begun does not know of them
+                process.join()
 
 
 _workers: list[_Workers] = []  # at most one
@@ -75,43 +91,64 @@ def worker_processes(count: int, *, progress_key: str, begin: Callable[[], None]
     """So many processes for ``Calls`` while the body runs; none for fewer than two, or where forking is not safe.
 
     Says whether there are any. Progress that they add under ``progress_key`` is seen here. Each calls ``begin``
-    first. They end with this process, however it ends.
+    first. They end with this process, however it ends, and at once where the body raises.
     """
     if count < 2 or _workers or not can_fork():
         yield False
         return
-    progress = share(progress_key, processes=count)
-    pool = _forked(count, progress, begin)
+    workers: _Workers | None = None
     try:
-        if pool is not None:
-            _workers.append(_Workers(pool, count))
-        yield pool is not None
+        with _signals_held():  # Python loses an exception that is raised while it forks
+            workers = _forked(count, share(progress_key, processes=count), begin)
+            _workers.extend([workers] if workers else [])
+        yield workers is not None
+    except BaseException:
+        if workers:
+            workers.kill()
+        raise
+    else:
+        if workers:
+            workers.end()
     finally:
         _workers.clear()
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
         forget(progress_key)
 
 
-def _forked(count: int, progress: SharedProgress, begin: Callable[[], None] | None) -> ProcessPoolExecutor | None:
-    """A pool whose processes are all there, before this process has threads; None if the system refuses so many."""
-    forking = multiprocessing.get_context("fork")
-    places = forking.SimpleQueue()
-    for place in range(1, count + 1):
-        places.put(place)
-    pool = ProcessPoolExecutor(count, forking, initializer=_begin, initargs=(os.getpid(), progress, places, begin))
-    others = multiprocessing.active_children()
-    try:
-        with _killed_in_words():
-            pool.submit(os.getpid).result()
-    except BaseException as error:
-        for child in multiprocessing.active_children():
-            if child not in others:
-                child.kill()  # it would wait for work for ever, and leaving this process would wait for it
-        if isinstance(error, OSError):
+def _forked(count: int, progress: SharedProgress, begin: Callable[[], None] | None) -> _Workers | None:
+    """So many processes, all there before this one has threads; None if the system refuses them."""
+    forking, others = multiprocessing.get_context("fork"), multiprocessing.active_children()
+    with contextlib.ExitStack() as undo:
+        undo.callback(_kill_all_but, others)
+        try:
+            places = forking.SimpleQueue()
+            for place in range(1, count + 1):
+                places.put(place)
+            given = (os.getpid(), progress, places, begin)
+            pool = ProcessPoolExecutor(count, forking, initializer=_begin, initargs=given)
+            with _killed_in_words():
+                pool.submit(os.getpid).result()
+        except OSError:  # no more processes, or no more files
             return None
-        raise
-    return pool
+        undo.pop_all()
+    return _Workers(pool, [child for child in multiprocessing.active_children() if child not in others])
+
+
+def _kill_all_but(others: Sequence[BaseProcess]) -> None:
+    """They would wait for work for ever, and leaving this process would wait for them."""
+    for child in multiprocessing.active_children():
+        if child not in others:
+            child.kill()
+            child.join()
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM are taken when the body is done, in the processes that it forks too."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Parcel(Generic[Item]):
@@ -155,8 +192,8 @@ class Calls(Generic[Result]):
             yield work(*arguments)
             return
         with _killed_in_words():
-            self._waiting.append(_workers[0].pool.submit(work, *arguments))
-        while len(self._waiting) > _BEGUN * _workers[0].count:
+            self._waiting.append(_workers[0].pool.submit(_carried_out, work, arguments))
+        while len(self._waiting) > _BEGUN * len(_workers[0].processes):
             yield self._next()
 
     def rest(self) -> Iterator[Result]:
@@ -167,6 +204,18 @@ class Calls(Generic[Result]):
     def _next(self) -> Result:
         with _killed_in_words():
             return self._waiting.popleft().result()
+
+
+def _carried_out(work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+    """In a worker process: the result; an exception that would not arrive whole is raised in words."""
+    try:
+        return work(*arguments)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301 - our own, of this moment
+        except Exception:
+            raise HeadraceError(f"{type(error).__name__}: {error}") from None
+        raise
 
 
 @contextlib.contextmanager
@@ -183,6 +232,7 @@ def _begin(parent: int, progress: SharedProgress, places: Any, begin: Callable[[
     """First thing in a worker process. Ctrl-C is for the parent, which ends its workers; its death ends them too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # it died before it could be asked for
         os._exit(1)

@@ -119,6 +119,73 @@ print(json.dumps([len(forked), there_are, there, progress_of("run").snapshot().r
     assert python("-c", BEGIN + code, timeout=60).json == [2, False, True, 0]
 
 
+def test_a_signal_while_processes_are_made_is_taken_once_they_are_there_and_ends_them():
+    code = """
+fork, forked = os.fork, []
+def interrupted():
+    forked.append(fork())
+    if forked[-1]:
+        os.kill(os.getpid(), signal.SIGINT)
+    return forked[-1]
+os.fork = interrupted
+try:
+    with worker_processes(3, progress_key="run"):
+        found = ["there are"]
+except KeyboardInterrupt:
+    found = ["interrupted"]
+print(json.dumps([*found, len(forked), len(multiprocessing.active_children())]))
+"""
+    assert python("-c", BEGIN + code, timeout=60).json == ["interrupted", 3, 0]
+
+
+def test_one_that_hangs_is_killed_where_the_run_is_interrupted_however_often():
+    code = """
+def hang(number):
+    os.kill(os.getppid(), signal.SIGINT)
+    signal.pause()
+
+found = []
+try:
+    with worker_processes(2, progress_key="run"):
+        try:
+            results(Calls(), [1])
+            calls = Calls()
+            list(calls.add(hang, 1))
+            list(calls.rest())
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            os.kill(os.getpid(), signal.SIGINT)  # once more, as soon as it can be taken
+except KeyboardInterrupt:
+    found.append("interrupted")
+found.append(len(multiprocessing.active_children()))
+print(json.dumps(found), flush=True)
+os._exit(0)
+"""
+    assert python("-c", BEGIN + code, timeout=60).json == ["interrupted", 0]
+
+
+def test_an_error_that_would_not_arrive_whole_arrives_in_words():
+    code = """
+class Odd(Exception):
+    def __init__(self, first, second):
+        super().__init__(first + second)
+
+def odd():
+    raise Odd("a", "b")
+
+said = []
+with worker_processes(2, progress_key="run"):
+    try:
+        calls = Calls()
+        list(calls.add(odd))
+        list(calls.rest())
+    except HeadraceError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+    assert python("-c", BEGIN + code).json == ["Odd: ab"]
+
+
 def test_they_end_with_a_process_that_is_killed():
     """All of them hold the pipe's other end: it is closed when the last one is gone."""
     code = """
