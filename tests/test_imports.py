@@ -122,6 +122,7 @@ print(sorted({"apache_beam", "tensorflow", "tensorflow_transform", "tfx_bsl"} & 
 
 
 def test_nothing_evaluates_or_unpickles_data():
+    """But for what a worker process of a run has packed for another one: no input is ever unpickled."""
     wrong = []
     for name, path in modules():
         for node in ast.walk(ast.parse(path.read_text())):
@@ -129,7 +130,9 @@ def test_nothing_evaluates_or_unpickles_data():
                 called = ast.unparse(node.func)
                 if called in ("eval", "exec", "pickle.load", "pickle.loads", "yaml.load", "hash", "os.system"):
                     wrong.append(f"{name}:{node.lineno} {called}")
-    assert wrong == []
+    own = [found for found in wrong if found.startswith("pipeline.transforms.processes:")]
+    assert [found.split()[1] for found in own] == ["pickle.loads"]
+    assert wrong == own
 
 
 def test_no_lambda_becomes_a_step():

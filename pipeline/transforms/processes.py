@@ -8,6 +8,7 @@ lock each, and forked ones need not import TensorFlow again: that takes longer t
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import gc
 import multiprocessing
@@ -166,7 +167,7 @@ class Parcel(Generic[Item]):
         """The list."""
         if self._items is None:
             assert self._packed is not None
-            self._items = pickle.loads(self._packed)  # noqa: S301 - our own, of a moment ago
+            self._items = pickle.loads(self._packed)  # noqa: S301 - of a process of this run, through its own pipe
         return self._items
 
     def __getstate__(self) -> tuple[int, bytes]:
@@ -212,7 +213,7 @@ def _carried_out(work: Callable[..., Result], arguments: tuple[Any, ...]) -> Res
         return work(*arguments)
     except Exception as error:
         try:
-            pickle.loads(pickle.dumps(error))  # noqa: S301 - our own, of this moment
+            copy.copy(error)  # made anew from its arguments, as at the other end
         except Exception:
             raise HeadraceError(f"{type(error).__name__}: {error}") from None
         raise
